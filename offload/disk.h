@@ -1,0 +1,98 @@
+// Direct, asynchronous file I/O: many requests in flight, completions handed out in order of
+// submission. io_uring where the system allows it, threads with pread/pwrite where not.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "offload/rate_limiter.h"
+
+namespace transload::offload {
+
+// One contiguous transfer between a file and memory.
+//   With direct I/O `offset`, `bytes` and `memory` are multiples of kPageBytes; reads may run past
+//   the end of the file, where they come back short (only the part before `file_bytes` counts).
+struct DiskRequest {
+  int32_t file = 0;  // as returned by add_file
+  int64_t offset = 0;
+  int64_t bytes = 0;
+  std::byte* memory = nullptr;
+};
+
+struct DiskOptions {
+  enum class Engine { kProbe, kIoUring, kThreads };
+  Engine engine = Engine::kProbe;
+  int64_t request_bytes = 512 * 1024;  // larger transfers are cut into requests of this size
+  int queue_depth = 16;
+  int max_files = 64;
+  int max_transfers = 64;              // submitted and not yet finished
+  RateLimiter* limiter = nullptr;      // the emulated disk rate; null: none
+};
+
+// Faults for tests: the layer under the engines. The default forwards to the system.
+class DiskFaults;
+
+// One lane's I/O. Threads: one thread uses an object.
+class DiskLane {
+ public:
+  virtual ~DiskLane() = default;
+  // Opens nothing: takes a descriptor that the caller keeps open, with the size and the name used
+  // in errors. `direct` says that it was opened with O_DIRECT.
+  virtual int32_t add_file(int descriptor, int64_t file_bytes, std::string name, bool direct) = 0;
+  // Memory that transfers will use; registered with the kernel in pieces of at most 1 GiB where
+  // it allows that.
+  virtual void register_memory(std::byte* memory, int64_t bytes) = 0;
+  // Starts a transfer of several requests, all reads or all writes. Never blocks on I/O unless
+  // max_transfers are open. `token` comes back from finish().
+  virtual void submit(std::span<const DiskRequest> requests, bool write, uint64_t token) = 0;
+  // Waits for the oldest open transfer and returns its token. Short transfers are continued, EINTR
+  // and EAGAIN retried. Errors: kIo naming file, offset and cause; kBadInput when a read ends
+  // before the bytes asked for although they lie inside the file.
+  virtual uint64_t finish() = 0;
+  // As finish, without waiting: false when the oldest is not done.
+  virtual bool try_finish(uint64_t* token) = 0;
+  virtual int open_transfers() const = 0;
+  virtual std::string description() const = 0;  // "io_uring, depth 16, O_DIRECT, registered"
+};
+
+std::unique_ptr<DiskLane> make_disk_lane(const DiskOptions& options, DiskFaults* faults = nullptr);
+
+// What probing found: each engine, whether it works here and why not.
+struct EngineProbe {
+  std::string engine;
+  bool works = false;
+  std::string reason;
+};
+std::vector<EngineProbe> probe_disk_engines();
+
+// A file of ours. Unlinked at once (spill) or read-only (checkpoints).
+class File {
+ public:
+  File() = default;
+  ~File();
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  // Read-only; O_DIRECT where the file system allows it.
+  static File open_read(const std::string& path, bool direct);
+  // A new file in `directory`, unlinked once open, `bytes` long and allocated (so that a full disk
+  // is found before any work). Errors: kIo in one line with cause and fix: missing directory, not a
+  // directory, read-only, no space.
+  static File create_spill(const std::string& directory, int64_t bytes);
+
+  int descriptor() const { return descriptor_; }
+  int64_t bytes() const { return bytes_; }
+  bool direct() const { return direct_; }
+  const std::string& name() const { return name_; }
+
+ private:
+  int descriptor_ = -1;
+  int64_t bytes_ = 0;
+  bool direct_ = false;
+  std::string name_;
+};
+
+}  // namespace transload::offload

@@ -1,0 +1,24 @@
+// Paces a lane to an emulated rate: the only artificial delay in the program.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace transload::offload {
+
+// A lane that moves `bytes` may finish no earlier than bytes / rate after the later of its own
+// start and the end of the transfer before it. Threads: one.
+class RateLimiter {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit RateLimiter(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}
+  // Books a transfer that starts at `start`; returns the moment at which it may count as done.
+  Clock::time_point book(int64_t bytes, Clock::time_point start);
+  double bytes_per_s() const { return bytes_per_s_; }
+
+ private:
+  double bytes_per_s_;
+  Clock::time_point free_at_{};
+};
+
+}  // namespace transload::offload
