@@ -30,13 +30,16 @@ struct DiskOptions {
   int queue_depth = 16;
   int max_files = 64;
   int max_transfers = 64;              // submitted and not yet finished
+  int max_requests = 16384;            // those of all open transfers together, before cutting
   RateLimiter* limiter = nullptr;      // the emulated disk rate; null: none
 };
 
-// Faults for tests: the layer under the engines. The default forwards to the system.
-class DiskFaults;
+class DiskFaults;  // offload/faults.h, for tests
 
-// One lane's I/O. Threads: one thread uses an object.
+// One lane's I/O. After construction, add_file and register_memory nothing is allocated (errors
+// apart). Transfers that are open together run in any order: who reads what another writes waits
+// for the write first. A destructor waits for requests in flight and drops what has not begun.
+// Threads: one at a time uses an object.
 class DiskLane {
  public:
   virtual ~DiskLane() = default;
@@ -44,14 +47,17 @@ class DiskLane {
   // in errors. `direct` says that it was opened with O_DIRECT.
   virtual int32_t add_file(int descriptor, int64_t file_bytes, std::string name, bool direct) = 0;
   // Memory that transfers will use; registered with the kernel in pieces of at most 1 GiB where
-  // it allows that.
+  // it allows that (description() says so). Requires: no open transfers.
   virtual void register_memory(std::byte* memory, int64_t bytes) = 0;
-  // Starts a transfer of several requests, all reads or all writes. Never blocks on I/O unless
-  // max_transfers are open. `token` comes back from finish().
+  // Starts a transfer of several requests, all reads or all writes; never waits for I/O. `token`
+  // comes back from finish(). `requests` is copied; the memory stays in use until finish returns.
+  // Requires: open_transfers() < max_transfers, room in max_requests, writes inside the file, and
+  // alignment with direct I/O; else kInternal.
   virtual void submit(std::span<const DiskRequest> requests, bool write, uint64_t token) = 0;
   // Waits for the oldest open transfer and returns its token. Short transfers are continued, EINTR
   // and EAGAIN retried. Errors: kIo naming file, offset and cause; kBadInput when a read ends
-  // before the bytes asked for although they lie inside the file.
+  // before the bytes asked for although they lie inside the file. A failed transfer counts as
+  // finished. With a limiter this waits for the booked moment: the one delay.
   virtual uint64_t finish() = 0;
   // As finish, without waiting: false when the oldest is not done.
   virtual bool try_finish(uint64_t* token) = 0;
@@ -69,18 +75,20 @@ struct EngineProbe {
 };
 std::vector<EngineProbe> probe_disk_engines();
 
-// A file of ours. Unlinked at once (spill) or read-only (checkpoints).
+// An open file: a spill file of ours, unlinked at once, or a checkpoint, read-only.
 class File {
  public:
   File() = default;
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
-  // Read-only; O_DIRECT where the file system allows it.
+  // Read-only; with `direct`, O_DIRECT where the file system allows it: direct() says.
+  // Errors: kIo naming path and cause.
   static File open_read(const std::string& path, bool direct);
-  // A new file in `directory`, unlinked once open, `bytes` long and allocated (so that a full disk
-  // is found before any work). Errors: kIo in one line with cause and fix: missing directory, not a
-  // directory, read-only, no space.
+  // A new file in `directory` (made with its parents if missing), unlinked once open, `bytes` long
+  // (rounded up to pages) and allocated, so that a full disk is found before any work. O_DIRECT
+  // where possible. Errors: kIo in one line with cause and fix: not a directory, cannot be made,
+  // not writable, no space, size limit.
   static File create_spill(const std::string& directory, int64_t bytes);
 
   int descriptor() const { return descriptor_; }

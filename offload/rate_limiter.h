@@ -7,18 +7,23 @@
 namespace transload::offload {
 
 // A lane that moves `bytes` may finish no earlier than bytes / rate after the later of its own
-// start and the end of the transfer before it. Threads: one.
+// start and the end of the transfer before it. Tests override the clock. Threads: one.
 class RateLimiter {
  public:
   using Clock = std::chrono::steady_clock;
-  explicit RateLimiter(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}
+  // Requires: at least 1 byte/s, else kInternal.
+  explicit RateLimiter(double bytes_per_s);
+  virtual ~RateLimiter() = default;
   // Books a transfer that starts at `start`; returns the moment at which it may count as done.
   Clock::time_point book(int64_t bytes, Clock::time_point start);
   double bytes_per_s() const { return bytes_per_s_; }
 
+  virtual Clock::time_point now() const;
+  virtual void wait_until(Clock::time_point moment);
+
  private:
   double bytes_per_s_;
-  Clock::time_point free_at_{};
+  Clock::time_point free_at_ = Clock::time_point::min();
 };
 
 }  // namespace transload::offload

@@ -11,8 +11,8 @@ namespace transload::offload {
 class Region {
  public:
   Region() = default;
-  // Maps `bytes` (rounded up to pages), named `tier` in errors. With `lock`, tries to page-lock the
-  // first `lock_bytes` of it and keeps going without where the system refuses.
+  // Maps `bytes` (rounded up to pages), named `tier` in errors. Page-locks the first `lock_bytes`
+  // of it (0: none), or as much of that as the system permits.
   // Errors: kDoesNotFit when the system refuses the mapping.
   Region(std::string tier, int64_t bytes, int64_t lock_bytes);
   ~Region();
@@ -31,5 +31,8 @@ class Region {
   int64_t bytes_ = 0;
   int64_t locked_bytes_ = 0;
 };
+
+// How much of `wanted_bytes` the system would page-lock now; touches no memory.
+int64_t lockable_bytes(int64_t wanted_bytes);
 
 }  // namespace transload::offload

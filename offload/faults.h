@@ -1,0 +1,24 @@
+// A disk that misbehaves, for tests: sits between a DiskLane and its engine.
+#pragma once
+
+#include <cstdint>
+
+namespace transload::offload {
+
+// Asked once for every request that would go to the system, in order, by the lane's thread.
+class DiskFaults {
+ public:
+  struct Request {
+    int32_t file = 0;
+    int64_t offset = 0;
+    int64_t bytes = 0;
+    bool write = false;
+  };
+  virtual ~DiskFaults() = default;
+  // Returns what the request will be answered with: `bytes` leaves it alone, 0 <= n < bytes makes
+  // it short (only that much, with direct I/O in whole pages, is really transferred), -errno fails
+  // it. 0 and -errno do not reach the system.
+  virtual int64_t answer(const Request& request) = 0;
+};
+
+}  // namespace transload::offload
