@@ -1,0 +1,285 @@
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/units.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/instructions.h"
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/workers.h"
+
+namespace transload::kernels {
+namespace {
+
+using cpu::kAttendTile;
+using cpu::kPanelRows;
+
+constexpr int64_t kTaskFloats = 16 * 1024;    // a task on rows touches at least so many numbers
+constexpr int64_t kTaskProducts = 64 * 1024;  // a task of matmul multiplies at least so many
+constexpr int64_t kRowBlock = 64;     // rows of x for which decoding a panel once more is cheap
+constexpr int64_t kPromptBlock = 16;  // query rows of a task of attend_prompt
+constexpr int64_t kCacheLine = 64;
+
+int64_t grain_of(int64_t floats_a_row) {
+  return std::max<int64_t>(1, kTaskFloats / std::max<int64_t>(1, floats_a_row));
+}
+
+// A worker's scratch: a panel of decoded rows, or a tile of attention over heads of max_cols.
+int64_t worker_floats(int64_t max_cols) {
+  const int64_t cols = round_up(max_cols, cpu::kRowAlign);
+  return std::max(kPanelRows * cols, round_up(cpu::attend_scratch_floats(cols), cpu::kRowAlign));
+}
+
+struct Free {
+  void operator()(float* floats) const { std::free(floats); }
+};
+using Scratch = std::unique_ptr<float[], Free>;
+
+Scratch allocate_scratch(int64_t bytes) {
+  auto* floats = static_cast<float*>(std::aligned_alloc(kCacheLine, static_cast<size_t>(bytes)));
+  if (floats == nullptr) {
+    throw Error(Kind::kDoesNotFit, "kernels: cannot allocate " + format_bytes(bytes) +
+                                       " of scratch: use fewer threads");
+  }
+  return Scratch(floats);
+}
+
+void check_options(const CpuOptions& options) {
+  check(options.max_cols > 0, "max_cols must be positive");
+  if (options.threads < 1 || options.threads > 4096) {
+    throw Error(Kind::kUsage,
+                "threads: " + std::to_string(options.threads) + " is not possible: use 1 to 4096");
+  }
+}
+
+cpu::Ops ops_for(cpu::InstructionSet set) {
+  cpu::Ops ops;
+  cpu::set_decode_ops(set, &ops);
+  cpu::set_multiply_ops(set, &ops);
+  cpu::set_row_ops(set, &ops);
+  cpu::set_attend_ops(set, &ops);
+  cpu::set_logit_ops(set, &ops);
+  return ops;
+}
+
+// The backend on the cores of this machine. See Backend for threads.
+class CpuBackend : public Backend {
+ public:
+  CpuBackend(const CpuOptions& options, cpu::InstructionSet set)
+      : set_(set),
+        ops_(ops_for(set)),
+        max_cols_(options.max_cols),
+        worker_floats_(worker_floats(options.max_cols)),
+        scratch_(allocate_scratch(cpu_scratch_bytes(options))),
+        workers_(options.threads) {}
+
+  std::string description() const override {
+    return "cpu, " + std::string(name(set_)) + ", " + std::to_string(workers_.threads()) +
+           (workers_.threads() == 1 ? " thread" : " threads");
+  }
+
+  void matmul(const MatmulArgs& args) override;
+  void norm(const NormArgs& args) override {
+    workers_.for_each(args.rows, grain_of(args.dim),
+                      [&](int64_t row, int) { ops_.norm_row(args, row); });
+  }
+  void rotary(const RotaryArgs& args) override {
+    check(args.rotary_dim % 2 == 0 && args.rotary_dim <= args.head_dim,
+          "rotary_dim is even and no more than head_dim");
+    workers_.for_each(args.rows, grain_of(4 * args.heads * args.rotary_dim),
+                      [&](int64_t row, int) { cpu::rotate_row(args, row); });
+  }
+  void activate(const ActivationArgs& args) override {
+    workers_.for_each(args.rows, grain_of(args.cols),
+                      [&](int64_t row, int) { ops_.activate_row(args, row); });
+  }
+  void attend(const AttendArgs& args) override;
+  void attend_prompt(const AttendPromptArgs& args) override;
+  void write_slots(std::span<const KvSlotWrite> writes, const KvShape& shape) override;
+  void add(const float* x, int64_t ld_x, float* y, int64_t ld_y, int64_t rows,
+           int64_t cols) override {
+    workers_.for_each(rows, grain_of(cols), [&](int64_t row, int) {
+      ops_.add_row(x + row * ld_x, y + row * ld_y, cols);
+    });
+  }
+  void decode_rows(quant::Format format, std::span<const std::byte* const> rows, int64_t cols,
+                   float* y, int64_t ld_y) override {
+    check(quant::row_bytes(format, cols) >= 0, "whole blocks");
+    workers_.for_each(static_cast<int64_t>(rows.size()), grain_of(cols), [&](int64_t row, int) {
+      ops_.decode_row(format, rows[static_cast<size_t>(row)], cols, y + row * ld_y);
+    });
+  }
+  void accumulate_logits(const float* logits, int64_t ld, int64_t rows, int64_t cols,
+                         int64_t first_token, LogitStats* stats) override {
+    check(first_token % kVocabTile == 0, "logits start at a whole tile of the vocabulary");
+    workers_.for_each(rows, grain_of(4 * cols), [&](int64_t row, int) {
+      ops_.accumulate_row(logits + row * ld, cols, first_token, stats + row);
+    });
+  }
+  void for_each(int64_t count, void (*work)(void*, int64_t), void* context) override {
+    workers_.for_each(count, 1, [&](int64_t index, int) { work(context, index); });
+  }
+
+ private:
+  float* scratch(int worker) { return scratch_.get() + worker * worker_floats_; }
+  void multiply(const MatmulArgs& args, const WeightSlice& slice, int64_t first_row,
+                int64_t first_x, int64_t m, float* panel) const;
+  void check_heads(int64_t heads, const KvShape& kv) const {
+    check(kv.kv_heads > 0 && heads % kv.kv_heads == 0, "query heads share kv heads evenly");
+    check(kv.head_dim > 0 && kv.head_dim <= max_cols_, "head_dim is above max_cols");
+  }
+
+  cpu::InstructionSet set_;
+  cpu::Ops ops_;
+  int64_t max_cols_;
+  int64_t worker_floats_;
+  Scratch scratch_;
+  cpu::Workers workers_;
+};
+
+// Multiplies rows [first_x, first_x + m) of x with the panel of W that starts at first_row of the
+// slice.
+void CpuBackend::multiply(const MatmulArgs& args, const WeightSlice& slice, int64_t first_row,
+                          int64_t first_x, int64_t m, float* panel) const {
+  const int64_t rows = std::min(kPanelRows, slice.rows - first_row);
+  const int64_t ld = round_up(slice.cols, cpu::kRowAlign);
+  const int64_t bytes = quant::row_bytes(slice.format, slice.cols);
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    // The tile reads whole groups of rows; those past the last repeat it.
+    const int64_t row = first_row + std::min(r, rows - 1);
+    if (r >= rows && r % 4 == 0) break;
+    ops_.decode_row(slice.format, slice.data + row * bytes, slice.cols, panel + r * ld);
+  }
+  cpu::PanelArgs of;
+  of.x = args.x + first_x * args.ld_x;
+  of.ld_x = args.ld_x;
+  of.m = m;
+  of.panel = panel;
+  of.ld_panel = ld;
+  of.rows = rows;
+  of.cols = slice.cols;
+  of.bias = args.bias == nullptr ? nullptr : args.bias + slice.first_row + first_row;
+  of.y = args.y + first_x * args.ld_y + slice.first_row + first_row;
+  of.ld_y = args.ld_y;
+  ops_.multiply_panel(of);
+}
+
+void CpuBackend::matmul(const MatmulArgs& args) {
+  int64_t panels = 0;
+  int64_t cols = 1;
+  for (const WeightSlice& slice : args.slices) {
+    check(slice.cols > 0 && slice.cols <= max_cols_, "a weight row is longer than max_cols");
+    check(quant::row_bytes(slice.format, slice.cols) > 0, "whole blocks");
+    panels += ceil_div(slice.rows, kPanelRows);
+    cols = std::max(cols, slice.cols);
+  }
+  if (args.m <= 0 || panels == 0) return;
+  // Few panels: rows of x are cut too, at the price of decoding a panel once for each cut.
+  const int64_t wanted = ceil_div(4 * workers_.threads(), panels);
+  const int64_t cuts = std::clamp<int64_t>(args.m / kRowBlock, 1, wanted);
+  const int64_t cut = ceil_div(args.m, cuts);
+  const int64_t grain = std::max<int64_t>(1, kTaskProducts / (kPanelRows * cols * cut));
+  workers_.for_each(panels * cuts, grain, [&](int64_t index, int worker) {
+    const int64_t first_x = index % cuts * cut;
+    int64_t panel = index / cuts;
+    size_t s = 0;
+    for (; panel >= ceil_div(args.slices[s].rows, kPanelRows); ++s) {
+      panel -= ceil_div(args.slices[s].rows, kPanelRows);
+    }
+    multiply(args, args.slices[s], panel * kPanelRows, first_x, std::min(cut, args.m - first_x),
+             scratch(worker));
+  });
+}
+
+void CpuBackend::attend(const AttendArgs& args) {
+  check_heads(args.heads, args.kv);
+  const int64_t group = args.heads / args.kv.kv_heads;
+  const int64_t head_dim = args.kv.head_dim;
+  for (const AttendRow& row : args.rows) check(row.slots >= 1, "a query sees at least one slot");
+  const auto tasks = static_cast<int64_t>(args.rows.size()) * args.kv.kv_heads;
+  workers_.for_each(tasks, 1, [&](int64_t index, int worker) {
+    const AttendRow& row = args.rows[static_cast<size_t>(index / args.kv.kv_heads)];
+    const int64_t kv_head = index % args.kv.kv_heads;
+    const int64_t k_offset = 2 * kv_head * kBlockSlots * head_dim;
+    for (int64_t g = 0; g < group; g += kAttendTile) {
+      const float* q[kAttendTile];
+      float* out[kAttendTile];
+      int64_t slots[kAttendTile];
+      const int64_t count = std::min(kAttendTile, group - g);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t offset = (kv_head * group + g + i) * head_dim;
+        q[i] = row.q + offset;
+        out[i] = row.out + offset;
+        slots[i] = row.slots;
+      }
+      const cpu::KvRuns kv = {row.blocks, k_offset, k_offset + kBlockSlots * head_dim,
+                              nullptr,    nullptr,  head_dim};
+      ops_.attend_tile({q, out, slots, count, kv, head_dim, args.scale, scratch(worker)});
+    }
+  });
+}
+
+void CpuBackend::attend_prompt(const AttendPromptArgs& args) {
+  check_heads(args.heads, args.kv);
+  const int64_t group = args.heads / args.kv.kv_heads;
+  const int64_t head_dim = args.kv.head_dim;
+  const int64_t blocks = ceil_div(args.rows, kPromptBlock);
+  workers_.for_each(blocks * args.kv.kv_heads, 1, [&](int64_t index, int worker) {
+    const int64_t kv_head = index % args.kv.kv_heads;
+    const int64_t first = index / args.kv.kv_heads * kPromptBlock;
+    const int64_t vectors = std::min(kPromptBlock, args.rows - first) * group;
+    cpu::KvRuns kv;
+    kv.k = args.k + kv_head * head_dim;
+    kv.v = args.v + kv_head * head_dim;
+    kv.ld = args.ld_kv;
+    for (int64_t t = 0; t < vectors; t += kAttendTile) {
+      const float* q[kAttendTile];
+      float* out[kAttendTile];
+      int64_t slots[kAttendTile];
+      const int64_t count = std::min(kAttendTile, vectors - t);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t row = first + (t + i) / group;
+        const int64_t offset = (kv_head * group + (t + i) % group) * head_dim;
+        q[i] = args.q + row * args.ld_q + offset;
+        out[i] = args.out + row * args.ld_out + offset;
+        slots[i] = row + 1;
+      }
+      ops_.attend_tile({q, out, slots, count, kv, head_dim, args.scale, scratch(worker)});
+    }
+  });
+}
+
+void CpuBackend::write_slots(std::span<const KvSlotWrite> writes, const KvShape& shape) {
+  const int64_t width = shape.head_dim;
+  const auto bytes = static_cast<size_t>(width) * sizeof(float);
+  const auto count = static_cast<int64_t>(writes.size());
+  workers_.for_each(count, grain_of(2 * shape.kv_heads * width), [&](int64_t index, int) {
+    const KvSlotWrite& write = writes[static_cast<size_t>(index)];
+    for (int64_t head = 0; head < shape.kv_heads; ++head) {
+      float* k = write.block + (2 * head * kBlockSlots + write.slot) * width;
+      std::memcpy(k, write.k + head * width, bytes);
+      std::memcpy(k + kBlockSlots * width, write.v + head * width, bytes);
+    }
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
+  check_options(options);
+  const auto set = cpu::choose_instructions(options.instructions, cpu::available_instructions());
+  return std::make_unique<CpuBackend>(options, set);
+}
+
+int64_t cpu_scratch_bytes(const CpuOptions& options) {
+  check_options(options);
+  const int64_t bytes = worker_floats(options.max_cols) * static_cast<int64_t>(sizeof(float));
+  return round_up(bytes, kCacheLine) * options.threads;
+}
+
+}  // namespace transload::kernels

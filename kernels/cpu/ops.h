@@ -1,0 +1,86 @@
+// The inner loops of the CPU backend, compiled once for each instruction set. All are pure: they
+// read and write the memory of their arguments alone and never allocate or throw.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/instructions.h"
+
+namespace transload::kernels::cpu {
+
+inline constexpr int64_t kPanelRows = 16;  // rows of W that are decoded and multiplied at once
+inline constexpr int64_t kRowAlign = 16;   // a decoded row is padded to a multiple, with zeros
+inline constexpr int64_t kAttendTile = 6;  // query vectors that share a pass over K and V
+
+// y[i, r] = sum_c x[i, c] * panel[r, c] (+ bias[r])
+//   x [m, cols] ld_x;  panel [kPanelRows, cols] ld_panel, decoded;  bias [rows] or null
+//   y [m, rows] ld_y
+// A sum runs in lanes over cols and is folded in one tree, whatever m and rows are.
+struct PanelArgs {
+  const float* x = nullptr;
+  int64_t ld_x = 0;
+  int64_t m = 0;
+  const float* panel = nullptr;
+  int64_t ld_panel = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  const float* bias = nullptr;
+  float* y = nullptr;
+  int64_t ld_y = 0;
+};
+
+// Where K and V of one kv head lie: run b of kBlockSlots slots starts at blocks[b] + k_offset
+// (blocks given) or at k + b * kBlockSlots * ld; rows are `ld` floats apart. V alike.
+struct KvRuns {
+  const float* const* blocks = nullptr;
+  int64_t k_offset = 0;
+  int64_t v_offset = 0;
+  const float* k = nullptr;
+  const float* v = nullptr;
+  int64_t ld = 0;
+};
+
+// Attention of up to kAttendTile query vectors over the same kv head; vector i sees slots[i] slots.
+//   q, out: [count] pointers to [head_dim], out[i] may be q[i];  scratch [attend_scratch_floats]
+struct AttendTileArgs {
+  const float* const* q = nullptr;
+  float* const* out = nullptr;
+  const int64_t* slots = nullptr;
+  int64_t count = 0;
+  KvRuns kv;
+  int64_t head_dim = 0;
+  float scale = 0;
+  float* scratch = nullptr;
+};
+
+// Scores of a run, the run's weighted values and the merged ones, for every vector of a tile.
+constexpr int64_t attend_scratch_floats(int64_t head_dim) {
+  return kAttendTile * (kBlockSlots + 2 * head_dim);
+}
+
+struct Ops {
+  // Decodes `values` numbers of a row. Bits are those of quant::decode.
+  void (*decode_row)(quant::Format format, const std::byte* bytes, int64_t values,
+                     float* out) = nullptr;
+  void (*multiply_panel)(const PanelArgs& args) = nullptr;
+  void (*norm_row)(const NormArgs& args, int64_t row) = nullptr;
+  void (*activate_row)(const ActivationArgs& args, int64_t row) = nullptr;
+  void (*add_row)(const float* x, float* y, int64_t cols) = nullptr;  // y += x
+  void (*attend_tile)(const AttendTileArgs& args) = nullptr;
+  void (*accumulate_row)(const float* logits, int64_t cols, int64_t first_token,
+                         LogitStats* stats) = nullptr;
+};
+
+// One a source file: fills in the members that the file implements.
+void set_decode_ops(InstructionSet set, Ops* ops);
+void set_multiply_ops(InstructionSet set, Ops* ops);
+void set_row_ops(InstructionSet set, Ops* ops);
+void set_attend_ops(InstructionSet set, Ops* ops);
+void set_logit_ops(InstructionSet set, Ops* ops);
+
+// Rotates row `row` in place; plain loops, the same on every instruction set.
+void rotate_row(const RotaryArgs& args, int64_t row);
+
+}  // namespace transload::kernels::cpu

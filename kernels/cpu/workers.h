@@ -1,0 +1,45 @@
+// The backend's threads: a TBB arena of its own, so that several backends do not mix.
+#pragma once
+
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_for.h>
+#include <tbb/partitioner.h>
+#include <tbb/task_arena.h>
+
+#include <cstdint>
+
+namespace transload::kernels::cpu {
+
+// Spreads indices over at most `threads` threads, the calling one among them (fewer where the
+// machine has fewer cores). One thread calls at a time. Idle workers sleep.
+class Workers {
+ public:
+  explicit Workers(int threads) : threads_(threads), arena_(threads) {}
+  int threads() const { return threads_; }
+
+  // work(index, worker) for every index in [0, count), `grain` consecutive ones by one thread;
+  // worker in [0, threads) is no other running call's. What work throws is thrown here, once all
+  // calls have ended.
+  template <class Work>
+  void for_each(int64_t count, int64_t grain, const Work& work) {
+    if (threads_ == 1 || count <= grain) {
+      for (int64_t i = 0; i < count; ++i) work(i, 0);
+      return;
+    }
+    using Range = tbb::blocked_range<int64_t>;
+    arena_.execute([&] {
+      const auto run = [&](const Range& range) {
+        const int worker = tbb::this_task_arena::current_thread_index();
+        for (int64_t i = range.begin(); i < range.end(); ++i) work(i, worker);
+      };
+      tbb::parallel_for(Range(0, count, static_cast<size_t>(grain)), run,
+                        tbb::simple_partitioner());
+    });
+  }
+
+ private:
+  int threads_;
+  tbb::task_arena arena_;
+};
+
+}  // namespace transload::kernels::cpu
