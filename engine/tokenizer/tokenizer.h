@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,22 +17,31 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   // Ids of a text. Added and special tokens in the text are recognised; with `add_special` the
-  // model's own prefix (BOS, where its tokenizer says so) is put in front.
+  // model's own prefix and suffix (BOS, EOS, where its tokenizer says so) are put around it.
+  // Errors: kBadInput for a text that is not UTF-8, naming the byte, or of 2 GiB and more.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special) const = 0;
   // The bytes a token stands for; special tokens give their text. Sequences of byte-level tokens
   // may split a UTF-8 character. Errors: kBadInput for an id outside the vocabulary.
   virtual std::string_view token_bytes(int32_t token) const = 0;
   virtual bool is_special(int32_t token) const = 0;
   virtual int64_t vocab_size() const = 0;
+  // True for models that put a space in front of a text when encoding (SentencePiece): decode drops
+  // one space at the front.
+  virtual bool strips_leading_space() const { return false; }
   // Bytes -> UTF-8: each maximal invalid part becomes U+FFFD, as Python's errors="replace".
-  // (Whole-sequence decode = concatenated token_bytes through this.)
+  // (Whole-sequence decode = concatenated token_bytes, less a stripped space, through this.)
   std::string decode(std::span<const int32_t> tokens) const;
 };
 
-// Decodes a growing sequence without ever showing half a character.
+// Decodes a growing sequence without ever showing half a character. All that add and finish return,
+// put together, equals decode of the whole sequence.
+// Threads: single-threaded.
 class IncrementalDecoder {
  public:
-  explicit IncrementalDecoder(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+  // Where the sequence stands: at the begin of a text, as decode takes it, or after one (what
+  // follows a prompt keeps its leading space; text = decode(prompt) + what is returned here).
+  enum class Place { kTextBegin, kContinuation };
+  explicit IncrementalDecoder(const Tokenizer& tokenizer, Place place = Place::kTextBegin);
   // Adds a token and returns the text that is certain now; the rest is kept for later.
   std::string add(int32_t token);
   // The text of what is left (invalid bytes as U+FFFD).
@@ -41,6 +49,7 @@ class IncrementalDecoder {
 
  private:
   const Tokenizer* tokenizer_;
+  bool strip_next_;
   std::string pending_;
 };
 
