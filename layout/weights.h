@@ -29,6 +29,14 @@ inline constexpr int kRoles = static_cast<int>(Role::kHeadBias) + 1;
 inline bool is_matrix(Role role) { return role <= kLastMatrix; }
 std::string_view name(Role role);
 
+// Rows and columns of a role in a model; vectors have one row. (kPositions counts max_positions
+// and the rows before position 0.)
+struct Shape {
+  int64_t rows = 1;
+  int64_t cols = 0;
+};
+Shape shape_of(const DecoderSpec& spec, Role role);
+
 struct Extent {
   int32_t file = 0;  // index into Model::files
   int64_t offset = 0;
