@@ -111,15 +111,24 @@ using DecodeBlock = void (*)(const uint8_t*, float*);
 
 DecodeBlock decode_block(Format format) {
   switch (format) {
-    case Format::kF32: return decode_f32;
-    case Format::kF16: return decode_f16;
-    case Format::kBF16: return decode_bf16;
-    case Format::kQ4_0: return decode_q4_0;
-    case Format::kQ4_1: return decode_q4_1;
-    case Format::kQ8_0: return decode_q8_0;
-    case Format::kQ4_K: return decode_q4_k;
-    case Format::kQ5_K: return decode_q5_k;
-    case Format::kQ6_K: return decode_q6_k;
+    case Format::kF32:
+      return decode_f32;
+    case Format::kF16:
+      return decode_f16;
+    case Format::kBF16:
+      return decode_bf16;
+    case Format::kQ4_0:
+      return decode_q4_0;
+    case Format::kQ4_1:
+      return decode_q4_1;
+    case Format::kQ8_0:
+      return decode_q8_0;
+    case Format::kQ4_K:
+      return decode_q4_k;
+    case Format::kQ5_K:
+      return decode_q5_k;
+    case Format::kQ6_K:
+      return decode_q6_k;
   }
   check(false, "no such storage format");
   return nullptr;

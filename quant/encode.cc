@@ -67,13 +67,20 @@ using EncodeBlock = void (*)(const float*, uint8_t*);
 
 EncodeBlock encode_block(Format format) {
   switch (format) {
-    case Format::kF32: return encode_f32;
-    case Format::kF16: return encode_f16;
-    case Format::kBF16: return encode_bf16;
-    case Format::kQ4_0: return encode_q4_0;
-    case Format::kQ4_1: return encode_q4_1;
-    case Format::kQ8_0: return encode_q8_0;
-    default: break;
+    case Format::kF32:
+      return encode_f32;
+    case Format::kF16:
+      return encode_f16;
+    case Format::kBF16:
+      return encode_bf16;
+    case Format::kQ4_0:
+      return encode_q4_0;
+    case Format::kQ4_1:
+      return encode_q4_1;
+    case Format::kQ8_0:
+      return encode_q8_0;
+    default:
+      break;
   }
   throw Error(Kind::kUnsupported, "encoding to " + std::string(name(format)) +
                                       " is not supported: use F32, F16, BF16, Q4_0, Q4_1 or Q8_0");
