@@ -33,9 +33,10 @@ void BlockChecksums::verify(int64_t block, const std::byte* data, int64_t bytes)
   const Sum& sum = sums_[static_cast<size_t>(block)];
   check(sum.bytes == bytes, "block verified with another size than it was written with, or never");
   if (hash_of(data, bytes) == sum.hash) return;
-  throw Error(Kind::kIo, fmt::format("disk: block {} of '{}' (offset {}, {} bytes) came back changed; "
-                                     "check the disk or choose another --disk-dir",
-                                     block, file_, block * block_bytes_, bytes));
+  throw Error(Kind::kIo,
+              fmt::format("disk: block {} of '{}' (offset {}, {} bytes) came back changed; "
+                          "check the disk or choose another --disk-dir",
+                          block, file_, block * block_bytes_, bytes));
 }
 
 }  // namespace transload::offload

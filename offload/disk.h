@@ -29,9 +29,9 @@ struct DiskOptions {
   int64_t request_bytes = 512 * 1024;  // larger transfers are cut into requests of this size
   int queue_depth = 16;
   int max_files = 64;
-  int max_transfers = 64;              // submitted and not yet finished
-  int max_requests = 16384;            // those of all open transfers together, before cutting
-  RateLimiter* limiter = nullptr;      // the emulated disk rate; null: none
+  int max_transfers = 64;          // submitted and not yet finished
+  int max_requests = 16384;        // those of all open transfers together, before cutting
+  RateLimiter* limiter = nullptr;  // the emulated disk rate; null: none
 };
 
 class DiskFaults;  // offload/faults.h, for tests

@@ -34,8 +34,8 @@ class DiskEngine {
   virtual void start(const DiskOperation& operation) = 0;
   // Makes sure that what was started is under way.
   virtual void flush() = 0;
-  // The next completion, waiting for it if `wait` (then something must be under way); false if none.
-  // Errors: kIo when the system stops answering.
+  // The next completion, waiting for it if `wait` (then something must be under way); false if
+  // none. Errors: kIo when the system stops answering.
   virtual bool next(bool wait, DiskCompletion* completion) = 0;
   // Name, and what is worth knowing about it, comma-separated; `depth` included.
   virtual std::string description() const = 0;

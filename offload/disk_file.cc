@@ -34,7 +34,8 @@ bool turn_on_direct(int descriptor, TryPage try_page) {
 }
 
 [[noreturn]] void throw_spill(const std::string& directory, const std::string& cause) {
-  throw Error(Kind::kIo, fmt::format("disk: cannot keep spill files in '{}': {}", directory, cause));
+  throw Error(Kind::kIo,
+              fmt::format("disk: cannot keep spill files in '{}': {}", directory, cause));
 }
 
 void make_directory(const std::string& directory) {
@@ -112,8 +113,8 @@ File File::open_read(const std::string& path, bool direct) {
   file.name_ = path;
   file.descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file.descriptor_ < 0) {
-    throw_errno(errno, fmt::format("disk: cannot open '{}' (check the path and its permissions)",
-                                   path));
+    throw_errno(errno,
+                fmt::format("disk: cannot open '{}' (check the path and its permissions)", path));
   }
   struct stat status {};
   if (fstat(file.descriptor_, &status) != 0) {
@@ -125,9 +126,9 @@ File File::open_read(const std::string& path, bool direct) {
   file.bytes_ = status.st_size;
   const int descriptor = file.descriptor_;
   file.direct_ = direct && turn_on_direct(descriptor, [descriptor] {
-    Page page;
-    return pread(descriptor, page.bytes, sizeof page.bytes, 0) >= 0;
-  });
+                   Page page;
+                   return pread(descriptor, page.bytes, sizeof page.bytes, 0) >= 0;
+                 });
   return file;
 }
 
@@ -139,16 +140,17 @@ File File::create_spill(const std::string& directory, int64_t bytes) {
   file.bytes_ = round_up(bytes, kPageBytes);
   file.descriptor_ = open_unlinked(directory);
   if (file.descriptor_ < 0) {
-    throw_spill(directory, fmt::format("it cannot be written ({}); make it writable or pass another "
-                                       "--disk-dir",
-                                       std::strerror(errno)));
+    throw_spill(directory,
+                fmt::format("it cannot be written ({}); make it writable or pass another "
+                            "--disk-dir",
+                            std::strerror(errno)));
   }
   allocate(file.descriptor_, directory, file.bytes_);
   const int descriptor = file.descriptor_;
   file.direct_ = file.bytes_ > 0 && turn_on_direct(descriptor, [descriptor] {
-    const Page page;
-    return pwrite(descriptor, page.bytes, sizeof page.bytes, 0) == kPageBytes;
-  });
+                   const Page page;
+                   return pwrite(descriptor, page.bytes, sizeof page.bytes, 0) == kPageBytes;
+                 });
   return file;
 }
 

@@ -152,12 +152,12 @@ std::optional<int64_t> RingDiskLane::ask(int32_t slot) {
   Piece& piece = pieces_[static_cast<size_t>(slot)];
   const bool write = transfer(piece.transfer).write;
   const OpenFile& target = file(piece.file);
-  DiskOperation operation{target.descriptor,         write, slot, piece.offset + piece.done,
-                          piece.bytes - piece.done, piece.memory + piece.done};
+  DiskOperation operation{
+      target.descriptor,        write, slot, piece.offset + piece.done, piece.bytes - piece.done,
+      piece.memory + piece.done};
   piece.shortened = 0;
   if (faults_ != nullptr) {
-    const int64_t answer =
-        faults_->answer({piece.file, operation.offset, operation.bytes, write});
+    const int64_t answer = faults_->answer({piece.file, operation.offset, operation.bytes, write});
     if (answer <= 0) return answer;
     const int64_t claimed = std::min(answer, operation.bytes);
     const int64_t moved = target.direct ? round_down(claimed, kPageBytes) : claimed;
@@ -252,9 +252,9 @@ uint64_t RingDiskLane::take_oldest() {
 
 void RingDiskLane::throw_failure(const Transfer& failed) const {
   const OpenFile& where = file(failed.error_file);
-  const std::string what = fmt::format("disk: {} of {} bytes at offset {} of '{}'",
-                                       failed.write ? "write" : "read", failed.error_bytes,
-                                       failed.error_offset, where.name);
+  const std::string what =
+      fmt::format("disk: {} of {} bytes at offset {} of '{}'", failed.write ? "write" : "read",
+                  failed.error_bytes, failed.error_offset, where.name);
   if (failed.error == 0 && !failed.write) {
     throw Error(Kind::kBadInput, fmt::format("{}: the file ends early, it had {} bytes when it was "
                                              "opened; restore it and run again",
@@ -263,9 +263,9 @@ void RingDiskLane::throw_failure(const Transfer& failed) const {
   if (failed.error == 0) {
     throw Error(Kind::kIo, what + ": the system takes no bytes and gives no error; check the disk");
   }
-  throw_errno(failed.error, what + (failed.error == ENOSPC
-                                        ? " failed (free space or choose another --disk-dir)"
-                                        : " failed (check the disk and its kernel log)"));
+  throw_errno(failed.error,
+              what + (failed.error == ENOSPC ? " failed (free space or choose another --disk-dir)"
+                                             : " failed (check the disk and its kernel log)"));
 }
 
 std::string RingDiskLane::description() const {

@@ -45,10 +45,10 @@ class RingDiskLane : public DiskLane {
     bool write = false;
     int64_t next_request = 0;  // of requests_, the first with bytes not handed out
     int64_t end_request = 0;
-    int64_t next_byte = 0;     // of that request
-    int pieces = 0;            // under way
+    int64_t next_byte = 0;  // of that request
+    int pieces = 0;         // under way
     bool failed = false;
-    int error = 0;             // errno, or 0: the file ended early or nothing moves
+    int error = 0;  // errno, or 0: the file ended early or nothing moves
     int32_t error_file = 0;
     int64_t error_offset = 0;
     int64_t error_bytes = 0;
@@ -58,12 +58,12 @@ class RingDiskLane : public DiskLane {
     int64_t transfer = 0;
     int32_t file = 0;
     int64_t offset = 0;
-    int64_t bytes = 0;         // to ask for
-    int64_t needed = 0;        // of those, inside the file
+    int64_t bytes = 0;   // to ask for
+    int64_t needed = 0;  // of those, inside the file
     int64_t done = 0;
     std::byte* memory = nullptr;
-    int idle_tries = 0;        // answers in a row that moved nothing
-    int64_t shortened = 0;     // bytes a fault adds to the answer: claimed, not transferred
+    int idle_tries = 0;     // answers in a row that moved nothing
+    int64_t shortened = 0;  // bytes a fault adds to the answer: claimed, not transferred
   };
 
   Transfer& transfer(int64_t index) {
@@ -99,7 +99,7 @@ class RingDiskLane : public DiskLane {
   std::vector<OpenFile> files_;
   std::vector<Transfer> transfers_;
   std::vector<DiskRequest> requests_;
-  std::vector<Piece> pieces_;          // a slot each
+  std::vector<Piece> pieces_;  // a slot each
   std::vector<int32_t> free_slots_;
   int64_t oldest_ = 0, cutting_ = 0, end_ = 0;  // transfers
   int64_t first_request_ = 0, end_request_ = 0;

@@ -65,7 +65,8 @@ std::string try_engine(DiskEngine& engine) {
     DiskCompletion completion;
     engine.next(true, &completion);
     if (completion.result < 0) {
-      reason = fmt::format("a read fails ({})", std::strerror(static_cast<int>(-completion.result)));
+      reason =
+          fmt::format("a read fails ({})", std::strerror(static_cast<int>(-completion.result)));
     } else if (std::memcmp(memory.data(), kProbeText.data(), memory.size()) != 0) {
       reason = "a read brings wrong bytes";
     }

@@ -19,7 +19,8 @@ RateLimiter::RateLimiter(double bytes_per_s) : bytes_per_s_(bytes_per_s) {
 RateLimiter::Clock::time_point RateLimiter::book(int64_t bytes, Clock::time_point start) {
   check(bytes >= 0, "a booking of negative size");
   const double seconds = std::min(static_cast<double>(bytes) / bytes_per_s_, kLongestBookingS);
-  const auto taken = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  const auto taken =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   free_at_ = std::max(start, free_at_) + taken;
   return free_at_;
 }

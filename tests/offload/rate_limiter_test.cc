@@ -52,7 +52,8 @@ TEST(RateLimiter, RefusesSenselessRatesAndSizes) {
 
 RC_GTEST_PROP(RateLimiter, NeverExceedsItsRate, ()) {
   RateLimiter limiter(1024.0);
-  const auto sizes = *rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(0, 1 << 20));
+  const auto sizes =
+      *rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(0, 1 << 20));
   Moment start{hours(1)};
   Moment previous = start;
   for (const int64_t bytes : sizes) {

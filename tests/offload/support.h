@@ -1,6 +1,7 @@
 // What the offload tests share: a directory that goes away, files of known bytes, a child process.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,8 +54,8 @@ class Pages {
  public:
   explicit Pages(int64_t bytes)
       : bytes_(round_up(bytes, kPageBytes)),
-        data_(static_cast<std::byte*>(::operator new(static_cast<size_t>(bytes_),
-                                                     std::align_val_t{kPageBytes}))) {
+        data_(static_cast<std::byte*>(
+            ::operator new(static_cast<size_t>(bytes_), std::align_val_t{kPageBytes}))) {
     for (int64_t i = 0; i < bytes_; ++i) data_[i] = std::byte{0xEE};
   }
   ~Pages() { ::operator delete(data_, std::align_val_t{kPageBytes}); }
@@ -68,6 +69,11 @@ class Pages {
   std::byte* data_;
 };
 
+// Makes a descriptor one without O_DIRECT.
+inline void make_buffered(int descriptor) {
+  if (fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) & ~O_DIRECT) != 0) std::abort();
+}
+
 // What `body` returns when run in a forked child: for limits that cannot be taken back.
 inline std::string in_child(const std::function<std::string()>& body) {
   int ends[2] = {-1, -1};
@@ -80,7 +86,8 @@ inline std::string in_child(const std::function<std::string()>& body) {
     } catch (const std::exception& error) {
       text = error.what();
     }
-    const bool written = write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    const bool written =
+        write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
     _exit(written ? 0 : 1);
   }
   close(ends[1]);
