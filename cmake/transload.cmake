@@ -16,12 +16,15 @@ function(transload_target_name folder result)
   set(${result} ${name} PARENT_SCOPE)
 endfunction()
 
-# transload_library(FOLDER DEPENDS folders... [PUBLIC libraries...] [PRIVATE libraries...])
-# A static library of all sources below FOLDER.
+# transload_library(FOLDER [ALSO folders...] DEPENDS folders... [PUBLIC libraries...]
+#                   [PRIVATE libraries...])
+# A static library of all sources below FOLDER and those of ALSO.
 function(transload_library folder)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "ALSO;DEPENDS;PUBLIC;PRIVATE" ${ARGN})
   transload_target_name(${folder} target)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cc)
+  list(TRANSFORM ARG_ALSO PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE patterns)
+  list(TRANSFORM patterns APPEND /*.cc)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cc ${patterns})
   if(sources)
     add_library(${target} STATIC ${sources})
     set(scope PUBLIC)

@@ -138,7 +138,7 @@ int64_t tensor_bytes(const HeaderReader& reader, const TensorInfo& tensor) {
   bool fits = !__builtin_mul_overflow(bytes, cols / quant::block_values(tensor.format), &bytes);
   for (size_t i = 0; fits && i + 1 < tensor.shape.size(); ++i)
     fits = !__builtin_mul_overflow(bytes, tensor.shape[i], &bytes);
-  if (!fits || bytes > int64_t{1} << 62)
+  if (!fits || bytes > int64_t{1} << 60)
     reader.refuse(fmt::format("damaged: tensor '{}' has an impossible shape", tensor.name));
   return bytes;
 }
@@ -158,7 +158,7 @@ TensorInfo read_tensor(HeaderReader& reader, const ByteSource& source) {
   tensor.format = read_format(reader, source, tensor.name);
   tensor.extent.bytes = tensor_bytes(reader, tensor);
   const uint64_t offset = reader.number<uint64_t>();
-  if (offset > uint64_t{1} << 62)
+  if (offset > uint64_t{1} << 60)
     reader.refuse(fmt::format("damaged: tensor '{}' has offset {}", tensor.name, offset));
   tensor.extent.offset = static_cast<int64_t>(offset);
   return tensor;

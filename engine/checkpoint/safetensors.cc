@@ -61,11 +61,11 @@ std::optional<quant::Format> format_of(std::string_view dtype) {
   return std::nullopt;
 }
 
-// A number of a header that is an integer from 0 to 2^62, or nothing.
+// A number of a header that is an integer from 0 to 2^60, or nothing.
 std::optional<int64_t> whole_number(const json& value) {
   if (!value.is_number_unsigned()) return std::nullopt;
   const uint64_t number = value.get<uint64_t>();
-  if (number > uint64_t{1} << 62) return std::nullopt;
+  if (number > uint64_t{1} << 60) return std::nullopt;
   return static_cast<int64_t>(number);
 }
 
