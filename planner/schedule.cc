@@ -80,6 +80,7 @@ const Sweep& Schedule::next(const BatchState& state, TaskSink& sink) {
   now.number = sweep_;
   now.admissions.clear();
   now.groups.clear();
+  now.places.clear();
   admit(state);
   list_rows(state);
   check(now.tokens > 0, "a sweep without rows");

@@ -44,6 +44,7 @@ struct Group {
   int64_t end_block = 0;
   int64_t device_offset = 0;  // in the KV rings, in blocks
   int64_t host_offset = 0;
+  int64_t first_place = 0;    // in Sweep::places: homes of its blocks, row by row
 };
 
 struct BatchSweep {
@@ -64,6 +65,7 @@ struct Sweep {
   std::vector<Admission> admissions;
   std::vector<BatchSweep> batches;
   std::vector<Group> groups;
+  std::vector<layout::KvPlace> places;
   int64_t head_rows = 0;
   int64_t tokens = 0;
 };
@@ -160,6 +162,7 @@ class Schedule {
   GroupSize row_size(const Visit& visit, int64_t row_slot, int64_t first_block,
                      int64_t end_block) const;
   void decode_groups(Visit& visit);
+  int32_t add_group(const Visit& visit, const Group& group);
   void decode_group(Visit& visit, const Group& group, const GroupSize& size);
   void attend_on_device(Visit& visit, const GroupSize& size, int32_t index);
   void attend_on_host(Visit& visit, const GroupSize& size, int32_t index);

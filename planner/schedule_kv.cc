@@ -65,9 +65,25 @@ void Schedule::decode_groups(Visit& visit) {
   decode_group(visit, group, size);
 }
 
+// Notes a group and the homes of its blocks: the sweep's tasks look nowhere else, so the tables may
+// change while the last of them still run.
+int32_t Schedule::add_group(const Visit& visit, const Group& group) {
+  Sweep& now = sweep();
+  const auto index = static_cast<int32_t>(now.groups.size());
+  now.groups.push_back(group);
+  now.groups.back().first_place = static_cast<int64_t>(now.places.size());
+  const BatchSweep& rows = batch(visit.batch);
+  for (int64_t i = group.first_row; i < group.end_row; ++i) {
+    const SweepRow& row = rows.rows[static_cast<size_t>(i)];
+    const int64_t end = row.prompt ? group.end_block : row.position / kKvBlockSlots + 1;
+    for (int64_t block = row.prompt ? group.first_block : 0; block < end; ++block)
+      now.places.push_back(kv_.at(row.row_slot, visit.layer, block));
+  }
+  return index;
+}
+
 void Schedule::decode_group(Visit& visit, const Group& group, const GroupSize& size) {
-  const auto index = static_cast<int32_t>(sweep().groups.size());
-  sweep().groups.push_back(group);
+  const int32_t index = add_group(visit, group);
   if (plan_.attention == AttentionSite::kDevice) {
     attend_on_device(visit, size, index);
   } else {
@@ -297,8 +313,7 @@ void Schedule::store_prompt(Visit& visit, const SweepRow& row, int64_t row_index
 }
 
 void Schedule::store_prompt_group(Visit& visit, const Group& made, const GroupSize& size) {
-  const auto index = static_cast<int32_t>(sweep().groups.size());
-  sweep().groups.push_back(made);
+  const int32_t index = add_group(visit, made);
   Group& group = sweep().groups.back();
   const bool single = plan_.single_tier;
   const int64_t disk = size.at(Tier::kDisk);

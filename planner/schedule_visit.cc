@@ -155,7 +155,8 @@ void Schedule::prompts(Visit& visit) {
   const BatchSweep& rows = batch(visit.batch);
   const auto first = static_cast<size_t>(rows.decode_rows);
   Task attend = visit_task(TaskKind::kAttendPrompt, Lane::kDeviceCompute, visit);
-  attend.index = static_cast<int32_t>(visit.buffer);
+  attend.target = static_cast<int64_t>(visit.buffer);
+  attend.index = static_cast<int32_t>(sweep().groups.size());  // a group for each prompt
   for (size_t i = first; i < rows.rows.size(); ++i) {
     const SweepRow& row = rows.rows[i];
     attend.flops += 2 * row.tokens * (row.tokens + 1) * model_.spec.q_width();
@@ -165,6 +166,7 @@ void Schedule::prompts(Visit& visit) {
     whole.first_row = index;
     whole.end_row = index + 1;
     whole.end_block = plan_.keeps_kv() ? ceil_div(row.tokens, layout::kKvBlockSlots) : 0;
+    add_group(visit, whole);
     use_home(attend, visit, whole, layout::Tier::kDevice, true);
     use_new(visit, whole, false);
     use_visit(visit, false, true, row.batch_row, row.batch_row + row.tokens);
