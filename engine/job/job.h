@@ -1,14 +1,21 @@
 // A job: JSON lines in, JSON lines out, resumable.
+//
+//   JobInput input = JobInput::open(in, spool, progress);            // content_hash() is known now
+//   JobOutput output = JobOutput::open(out, identity);               // refuses another run's file
+//   input.index(reading, [&](const LineError& e) { output.write(e); }, progress);
+//   input.mark_finished(output);
+//   for (const JobLine& line : input.lines()) if (!line.finished()) ... input.read(line) ...
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/job/line.h"
 #include "engine/sampling/sampler.h"
 #include "engine/tokenizer/tokenizer.h"
 
@@ -16,30 +23,32 @@ namespace transload::engine {
 
 // One request of `generate`, ready to run.
 struct Request {
-  int64_t line = 0;             // 1-based
-  std::string id_json;          // the id as JSON text, written back as it came
+  int64_t line = 0;     // 1-based
+  std::string id_json;  // the id as JSON text (escapes in their shortest form)
+  uint64_t stream = 0;  // id_hash(id_json): equal seeds under other ids draw independently
   std::vector<int32_t> prompt;
-  SamplingOptions sampling;
+  SamplingOptions sampling;  // max_tokens clamped to the context
   std::vector<std::string> stop;
   std::vector<int32_t> stop_tokens;
 };
 
-// A line that cannot run; becomes {"id", "line", "error"}.
-struct LineError {
-  int64_t line = 0;
-  std::string id_json = "null";
-  std::string code;     // "invalid_json", "missing_prompt", "unknown_field", "invalid_value",
-                        // "prompt_too_long", "duplicate_id", "line_too_long", "invalid_utf8"
-  std::string message;
-};
-
 // What a finished request writes.
 struct Completion {
-  std::string text;  // empty where the model has no tokenizer
+  std::string text;
+  bool has_text = true;  // false where the model has no tokenizer: "text" is null
   std::vector<int32_t> tokens;
   std::string finish_reason;  // "stop", "length"
   int64_t prompt_tokens = 0;
-  std::vector<Sampled> logprobs;  // a token each, when asked for
+  std::vector<Sampled> logprobs;  // a token each; written when the request asks for them
+};
+
+// What a scored line writes.
+struct Score {
+  double logprob_sum = 0;
+  int64_t count = 0;
+  bool is_greedy = false;
+  std::vector<float> token_logprobs;
+  bool write_token_logprobs = false;
 };
 
 struct JobLimits {
@@ -47,34 +56,46 @@ struct JobLimits {
   int64_t vocab = 0;          // token ids must be below it
 };
 
-// The input file, indexed once: at most 32 bytes a line are kept (offset, length, token counts,
-// state). Standard input is spooled to OUT.spool beside the output first. Blank lines are skipped;
-// a BOM, CRLF and a missing final newline are fine; a bad line becomes a LineError.
+// How lines are read.
+struct JobReading {
+  const Tokenizer* tokenizer = nullptr;  // null: prompts are token ids only
+  SamplingOptions defaults;              // of fields a line leaves out (or gives as null)
+  JobLimits limits;
+};
+
+// (bytes read so far, bytes to read).
+using ReadProgress = std::function<void(int64_t done_bytes, int64_t all_bytes)>;
+
+class JobOutput;
+
+// The input file, in bounded chunks: 32 bytes a line are kept (JobLine); while index() or
+// mark_finished() runs, 6 more for finding ids. The ids of bad lines are not remembered.
+// Blank lines are skipped; a BOM, CRLF and a missing final newline are fine.
 // Threads: single-threaded.
 class JobInput {
  public:
-  struct Line {
-    int64_t offset = 0;
-    int32_t bytes = 0;
-    int32_t prompt_tokens = 0;
-    int32_t max_tokens = 0;   // after clamping to the context
-    uint32_t number = 0;      // 1-based line number
-    uint64_t id_hash_and_state = 0;
-  };
-  static_assert(sizeof(Line) == 32);
-
-  // Errors: kIo, kUsage. Every bad line is handed to on_error once, in file order, and not kept.
+  // Opens and hashes. "-" is standard input; it, and whatever cannot seek, is copied to spool_path
+  // first, which is unlinked at once. Errors: kIo, kUsage.
   static JobInput open(const std::string& path, const std::string& spool_path,
-                       const Tokenizer* tokenizer, const SamplingOptions& defaults,
-                       const JobLimits& limits,
-                       const std::function<void(const LineError&)>& on_error,
-                       const std::function<void(int64_t done_bytes, int64_t all_bytes)>& progress);
+                       const ReadProgress& progress);
 
-  std::span<const Line> lines() const;
-  // Reads and tokenises a line again.
-  Request read(const Line& line) const;
-  uint64_t content_hash() const;  // xxhash of the whole input, for the state file
-  int64_t max_prompt_tokens() const;
+  uint64_t content_hash() const;  // XXH3 of the whole input, for the run's identity
+
+  // Checks and tokenises every line. Each bad one is handed to on_error once, in file order, and
+  // not kept. Errors: kIo, kBadInput when the file changed since open().
+  void index(const JobReading& reading, const std::function<void(const LineError&)>& on_error,
+             const ReadProgress& progress);
+
+  // Marks the lines that have a record in `output`. Errors: kIo, kBadInput for a record whose id
+  // is not in this input or that is there twice.
+  void mark_finished(const JobOutput& output);
+
+  std::span<const JobLine> lines() const;  // in file order
+  int64_t pending() const;                 // lines not finished
+  int64_t max_prompt_tokens() const;       // over all lines; 0 when there is none
+
+  // Reads and tokenises a line again. Errors: kIo, kBadInput when the file changed since index().
+  Request read(const JobLine& line) const;
 
  private:
   struct Impl;
@@ -85,26 +106,32 @@ class JobInput {
 // "temperature", ...). Written to OUT.state (at most 4 KiB, by rename).
 using RunIdentity = std::vector<std::pair<std::string, std::string>>;
 
-// The output file: whole lines, each written as its request ends.
+// The output file: whole lines, each written by one write(2) as its request ends. "-" (standard
+// output) and what is no regular file have neither state nor resume. The bytes of a line depend
+// on its request alone. Threads: single-threaded; another process is kept out by flock(2).
 class JobOutput {
  public:
-  // Opens or resumes. A torn last line is cut off. Errors: kUsage naming what changed since the
-  // run that wrote the file, kIo, kBadInput for a line in OUT that is not ours.
+  // Opens or resumes. A last line without its newline is cut off.
+  // Errors: kUsage naming what changed since the run that wrote the file, or that there is a file
+  // without a state; kBadInput for a line in OUT that is not ours or a damaged state; kIo.
   static JobOutput open(const std::string& path, const RunIdentity& identity);
 
-  bool finished(uint64_t id_hash) const;        // a completion for this id is there
-  bool error_written(int64_t line) const;       // an error record for this line is there
+  // The ids with a completion or score in the file that open() found, in file order.
+  void for_each_finished(const std::function<void(const std::string& id_json)>& visit) const;
+  // Lines with an error record, ascending; 4 bytes each.
+  std::span<const uint32_t> error_lines() const;
+  bool error_written(int64_t line) const;
+
+  // Errors: kIo; what a failed write left of the line is cut off again.
   void write(const Request& request, const Completion& completion);
-  void write(const LineError& error);
-  void flush();  // fsync
-  int64_t bytes_written() const;
+  void write(const std::string& id_json, const Score& score);
+  void write(const LineError& error);  // nothing when the line already has an error record
+  void flush();                        // fsync
+  int64_t bytes_written() const;       // by this process
 
  private:
   struct Impl;
   std::shared_ptr<Impl> impl_;
 };
-
-// Hash of an id as JSON text, as JobInput::Line and JobOutput use it.
-uint64_t id_hash(const std::string& id_json);
 
 }  // namespace transload::engine

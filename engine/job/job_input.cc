@@ -1,0 +1,65 @@
+#include <algorithm>
+#include <optional>
+
+#include "base/check.h"
+#include "engine/job/job.h"
+#include "engine/job/line_index.h"
+#include "engine/job/request_reader.h"
+
+namespace transload::engine {
+
+struct JobInput::Impl {
+  explicit Impl(LineSource source) : index(std::move(source)) {}
+
+  LineIndex index;
+  std::optional<RequestReader> reader;  // once index() was called
+};
+
+JobInput JobInput::open(const std::string& path, const std::string& spool_path,
+                        const ReadProgress& progress) {
+  JobInput input;
+  input.impl_ = std::make_shared<Impl>(LineSource::open(path, spool_path, progress));
+  return input;
+}
+
+uint64_t JobInput::content_hash() const { return impl_->index.source().content_hash(); }
+
+void JobInput::index(const JobReading& reading,
+                     const std::function<void(const LineError&)>& on_error,
+                     const ReadProgress& progress) {
+  impl_->reader.emplace(reading);
+  const auto read = [&](std::string_view text,
+                        int64_t line) -> std::variant<LineIndex::Facts, LineError> {
+    auto result = impl_->reader->read(text, line);
+    if (auto* error = std::get_if<LineError>(&result)) return std::move(*error);
+    auto& request = std::get<Request>(result);
+    return LineIndex::Facts{std::move(request.id_json), static_cast<int32_t>(request.prompt.size()),
+                            static_cast<int32_t>(request.sampling.max_tokens)};
+  };
+  impl_->index.build(read, on_error, progress);
+}
+
+void JobInput::mark_finished(const JobOutput& output) { impl_->index.mark_finished(output); }
+
+std::span<const JobLine> JobInput::lines() const { return impl_->index.lines(); }
+
+int64_t JobInput::pending() const { return impl_->index.pending(); }
+
+int64_t JobInput::max_prompt_tokens() const {
+  int32_t longest = 0;
+  for (const JobLine& line : lines()) longest = std::max(longest, line.prompt_tokens);
+  return longest;
+}
+
+Request JobInput::read(const JobLine& line) const {
+  check(impl_->reader.has_value(), "read() before index()");
+  auto result = impl_->reader->read(impl_->index.text(line), line.number);
+  auto* const request = std::get_if<Request>(&result);
+  if (request == nullptr || (request->stream & ~uint64_t{1}) != line.id_key() ||
+      static_cast<int32_t>(request->prompt.size()) != line.prompt_tokens) {
+    impl_->index.throw_changed(line);
+  }
+  return std::move(*request);
+}
+
+}  // namespace transload::engine

@@ -1,0 +1,265 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <limits>
+#include <optional>
+#include <type_traits>
+
+#include "base/error.h"
+#include "engine/job/field_reader.h"
+#include "engine/job/job.h"
+#include "engine/job/json_text.h"
+#include "engine/job/line_source.h"
+#include "engine/job/run_state.h"
+
+namespace transload::engine {
+namespace {
+
+constexpr int64_t kRecordLimitBytes = int64_t{1} << 31;
+
+// What a line of an output file is; empty where it is none of ours.
+struct Record {
+  std::string id_json;
+  int64_t error_line = 0;  // 0: a completion or score
+};
+
+std::optional<Record> read_record(FieldReader& fields, std::string_view text) {
+  constexpr std::array<std::string_view, 12> kNames{
+      "id",   "text",  "token_ids",   "finish_reason", "usage",     "logprobs",
+      "line", "error", "logprob_sum", "count",         "is_greedy", "token_logprobs"};
+  if (!fields.parse_object(text)) return std::nullopt;
+  const bool is_error = fields.has_field("error") && fields.has_field("line");
+  const bool is_result = fields.has_field("finish_reason") || fields.has_field("logprob_sum");
+  // The id of an error record may be null.
+  if (is_error == is_result || (is_result && !fields.read_id())) return std::nullopt;
+  Record record{fields.id_json(), 0};
+  fields.for_each_field(kNames, [&](size_t field, FieldReader::Element value) {
+    constexpr size_t kLine = 6;
+    constexpr FieldReader::Range kLines{1, std::numeric_limits<uint32_t>::max(), ""};
+    if (field == kLine) record.error_line = fields.integer("line", value, kLines);
+  });
+  if (fields.failed()) return std::nullopt;
+  return record;
+}
+
+void append_logprob(std::string& out, int32_t token, float logprob) {
+  out += "{\"token_id\":";
+  append_json(out, int64_t{token});
+  out += ",\"logprob\":";
+  append_json(out, logprob);
+}
+
+void append_logprobs(std::string& out, const std::vector<Sampled>& tokens) {
+  out += ",\"logprobs\":[";
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0) out += ',';
+    append_logprob(out, tokens[i].token, tokens[i].logprob);
+    out += ",\"top\":[";
+    for (size_t j = 0; j < tokens[i].top.size(); ++j) {
+      if (j > 0) out += ',';
+      append_logprob(out, tokens[i].top[j].token, tokens[i].top[j].logprob);
+      out += '}';
+    }
+    out += "]}";
+  }
+  out += ']';
+}
+
+template <class Value>
+void append_list(std::string& out, const std::vector<Value>& values) {
+  out += '[';
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out += ',';
+    if constexpr (std::is_integral_v<Value>) {
+      append_json(out, int64_t{values[i]});
+    } else {
+      append_json(out, values[i]);
+    }
+  }
+  out += ']';
+}
+
+// Bytes up to and with the last newline.
+int64_t whole_lines_bytes(const File& file, int64_t size_bytes) {
+  std::string chunk(64 * 1024, '\0');
+  for (int64_t end = size_bytes; end > 0;) {
+    const int64_t begin = std::max(int64_t{0}, end - static_cast<int64_t>(chunk.size()));
+    const size_t got = read_at(file, chunk.data(), static_cast<size_t>(end - begin), begin);
+    const size_t newline = std::string_view(chunk.data(), got).rfind('\n');
+    if (newline != std::string_view::npos) return begin + static_cast<int64_t>(newline) + 1;
+    end = begin;
+  }
+  return 0;
+}
+
+}  // namespace
+
+struct JobOutput::Impl {
+  std::string path;
+  File file;  // none for standard output
+  bool resumable = false;
+  int64_t resumed_bytes = 0;  // what open() found, after the repair
+  int64_t written_bytes = 0;
+  std::vector<uint32_t> error_lines;
+  std::string line;  // reused
+
+  int fd() const { return file.fd() >= 0 ? file.fd() : STDOUT_FILENO; }
+  bool open_file_or_pipe();
+  void resume(const RunIdentity& identity);
+  void for_each_record(const std::function<void(const Record&)>& visit) const;
+  void put();
+};
+
+// False where there is nothing to resume: standard output, a pipe or a device.
+bool JobOutput::Impl::open_file_or_pipe() {
+  if (path == "-") return false;
+  file = open_file(path, O_RDWR | O_CREAT | O_APPEND);
+  struct stat facts = {};
+  if (::fstat(file.fd(), &facts) != 0) throw_errno(errno, "stat " + path);
+  if (!S_ISREG(facts.st_mode)) return false;
+  if (::flock(file.fd(), LOCK_EX | LOCK_NB) != 0) {
+    throw Error(Kind::kUsage,
+                path + ": another run is writing it; wait for it or choose another --output");
+  }
+  resumed_bytes = facts.st_size;
+  return true;
+}
+
+void JobOutput::Impl::resume(const RunIdentity& identity) {
+  const std::string state_path = path + ".state";
+  const std::optional<RunIdentity> before = read_state(state_path);
+  if (resumed_bytes > 0 && !before) {
+    throw Error(Kind::kUsage, path + ": is not empty and has no " + state_path +
+                                  ", so it would be overwritten; choose another --output or "
+                                  "remove it");
+  }
+  if (resumed_bytes > 0) check_same_run(path, *before, identity);
+  const int64_t whole = whole_lines_bytes(file, resumed_bytes);
+  if (whole < resumed_bytes && ::ftruncate(file.fd(), whole) != 0) {
+    throw_errno(errno, "truncate " + path);
+  }
+  resumed_bytes = whole;
+  for_each_record([&](const Record& record) {
+    if (record.error_line > 0) error_lines.push_back(static_cast<uint32_t>(record.error_line));
+  });
+  std::sort(error_lines.begin(), error_lines.end());
+  if (!before || resumed_bytes == 0) write_state(state_path, identity);
+}
+
+void JobOutput::Impl::for_each_record(const std::function<void(const Record&)>& visit) const {
+  if (resumed_bytes == 0) return;
+  LineSource source(open_file(path, O_RDONLY), path, resumed_bytes, kRecordLimitBytes);
+  FieldReader fields;
+  for (LineSource::RawLine raw; source.next(raw);) {
+    const std::optional<Record> record = read_record(fields, raw.text);
+    if (!record) {
+      throw Error(Kind::kBadInput,
+                  path + ": line " + std::to_string(raw.number) +
+                      " is not a record of this program; choose another --output, or remove it "
+                      "and its .state to start anew");
+    }
+    visit(*record);
+  }
+}
+
+// Writes `line` whole, or nothing of it.
+void JobOutput::Impl::put() {
+  line += '\n';
+  const int failed = write_whole(fd(), line);
+  if (failed != 0) {
+    if (resumable && ::ftruncate(fd(), resumed_bytes + written_bytes) != 0) {
+      throw_errno(errno, "truncate " + path + " after a failed write");
+    }
+    throw_errno(failed, "write " + path + " (make room and run the same command to resume)");
+  }
+  written_bytes += static_cast<int64_t>(line.size());
+}
+
+JobOutput JobOutput::open(const std::string& path, const RunIdentity& identity) {
+  JobOutput output;
+  output.impl_ = std::make_shared<Impl>();
+  output.impl_->path = path;
+  output.impl_->resumable = output.impl_->open_file_or_pipe();
+  if (output.impl_->resumable) output.impl_->resume(identity);
+  return output;
+}
+
+void JobOutput::for_each_finished(
+    const std::function<void(const std::string& id_json)>& visit) const {
+  impl_->for_each_record([&](const Record& record) {
+    if (record.error_line == 0) visit(record.id_json);
+  });
+}
+
+std::span<const uint32_t> JobOutput::error_lines() const { return impl_->error_lines; }
+
+bool JobOutput::error_written(int64_t line) const {
+  return std::binary_search(impl_->error_lines.begin(), impl_->error_lines.end(), line);
+}
+
+void JobOutput::write(const Request& request, const Completion& completion) {
+  std::string& out = impl_->line;
+  out = "{\"id\":" + request.id_json + ",\"text\":";
+  if (completion.has_text) {
+    append_json(out, std::string_view(completion.text));
+  } else {
+    out += "null";
+  }
+  out += ",\"token_ids\":";
+  append_list(out, completion.tokens);
+  out += ",\"finish_reason\":";
+  append_json(out, std::string_view(completion.finish_reason));
+  out += ",\"usage\":{\"prompt_tokens\":";
+  append_json(out, completion.prompt_tokens);
+  out += ",\"completion_tokens\":";
+  append_json(out, static_cast<int64_t>(completion.tokens.size()));
+  out += '}';
+  if (request.sampling.logprobs >= 0) append_logprobs(out, completion.logprobs);
+  out += '}';
+  impl_->put();
+}
+
+void JobOutput::write(const std::string& id_json, const Score& score) {
+  std::string& out = impl_->line;
+  out = "{\"id\":" + id_json + ",\"logprob_sum\":";
+  append_json(out, score.logprob_sum);
+  out += ",\"count\":";
+  append_json(out, score.count);
+  out += score.is_greedy ? ",\"is_greedy\":true" : ",\"is_greedy\":false";
+  if (score.write_token_logprobs) {
+    out += ",\"token_logprobs\":";
+    append_list(out, score.token_logprobs);
+  }
+  out += '}';
+  impl_->put();
+}
+
+void JobOutput::write(const LineError& error) {
+  std::vector<uint32_t>& lines = impl_->error_lines;
+  const auto number = static_cast<uint32_t>(error.line);
+  const auto place = std::lower_bound(lines.begin(), lines.end(), number);
+  if (place != lines.end() && *place == number) return;
+  std::string& out = impl_->line;
+  out = "{\"id\":" + error.id_json + ",\"line\":";
+  append_json(out, error.line);
+  out += ",\"error\":{\"code\":";
+  append_json(out, std::string_view(error.code));
+  out += ",\"message\":";
+  append_json(out, std::string_view(error.message));
+  out += "}}";
+  impl_->put();
+  lines.insert(place, number);
+}
+
+void JobOutput::flush() {
+  if (impl_->resumable && ::fsync(impl_->fd()) != 0) throw_errno(errno, "fsync " + impl_->path);
+}
+
+int64_t JobOutput::bytes_written() const { return impl_->written_bytes; }
+
+}  // namespace transload::engine

@@ -1,0 +1,117 @@
+#include "engine/job/line_index.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace transload::engine {
+
+uint64_t id_hash(const std::string& id_json) { return XXH3_64bits(id_json.data(), id_json.size()); }
+
+LineIndex::IdSet::IdSet(int64_t lines) : slots(static_cast<size_t>(lines + lines / 2 + 1), kFree) {}
+
+uint32_t& LineIndex::find(IdSet& ids, const std::string& id_json) {
+  const uint64_t key = id_hash(id_json) & ~uint64_t{1};
+  const size_t count = ids.slots.size();
+  __extension__ using Wide = unsigned __int128;
+  for (auto at = static_cast<size_t>((Wide{key} * count) >> 64);; at = (at + 1) % count) {
+    uint32_t& slot = ids.slots[at];
+    if (slot == kFree) return slot;
+    const JobLine& line = lines_[slot];
+    // Equal hashes are no proof.
+    if (line.id_key() == key && read_id(line) == id_json) return slot;
+  }
+}
+
+std::string_view LineIndex::text(const JobLine& line) {
+  source_.read(line.offset, line.bytes, text_);
+  return text_;
+}
+
+void LineIndex::throw_changed(const JobLine& line) const {
+  throw Error(Kind::kBadInput, source_.path() + ": line " + std::to_string(line.number) +
+                                   " changed while the job runs; start again with a file that "
+                                   "nobody writes to");
+}
+
+std::string LineIndex::read_id(const JobLine& line) {
+  if (!id_reader_.parse(text(line))) throw_changed(line);
+  return id_reader_.id_json();
+}
+
+void LineIndex::add(const LineSource::RawLine& raw, const Facts& facts) {
+  JobLine line;
+  line.offset = raw.offset;
+  line.bytes = static_cast<int32_t>(raw.text.size());
+  line.prompt_tokens = facts.prompt_tokens;
+  line.max_tokens = facts.max_tokens;
+  line.number = static_cast<uint32_t>(raw.number);
+  line.id_hash_and_state = id_hash(facts.id_json) & ~uint64_t{1};
+  lines_.push_back(line);
+}
+
+void LineIndex::build(const Reader& read, const std::function<void(const LineError&)>& on_error,
+                      const ReadProgress& progress) {
+  lines_.clear();
+  lines_.reserve(static_cast<size_t>(source_.line_count()));
+  IdSet ids(source_.line_count());
+  source_.rewind();
+  for (LineSource::RawLine raw; source_.next(raw);) {
+    progress(source_.position_bytes(), source_.size_bytes());
+    if (raw.too_long) {
+      on_error(
+          {raw.number, "null", "line_too_long",
+           "the line is longer than " + std::to_string(kLineLimitBytes) + " bytes; shorten it"});
+      continue;
+    }
+    const std::variant<Facts, LineError> result = read(raw.text, raw.number);
+    if (const auto* error = std::get_if<LineError>(&result)) {
+      on_error(*error);
+      continue;
+    }
+    const auto& facts = std::get<Facts>(result);
+    uint32_t& slot = find(ids, facts.id_json);
+    if (slot != kFree) {
+      on_error({raw.number, facts.id_json, "duplicate_id",
+                "line " + std::to_string(lines_[slot].number) +
+                    " has the same id; give each line an id of its own"});
+      continue;
+    }
+    slot = static_cast<uint32_t>(lines_.size());
+    add(raw, facts);
+  }
+}
+
+void LineIndex::mark_finished(const JobOutput& output) {
+  IdSet ids(static_cast<int64_t>(lines_.size()));
+  for (uint32_t i = 0; i < lines_.size(); ++i) {
+    // All differ: the first free slot after the hash's place is the right one.
+    const size_t count = ids.slots.size();
+    __extension__ using Wide = unsigned __int128;
+    auto at = static_cast<size_t>((Wide{lines_[i].id_key()} * count) >> 64);
+    while (ids.slots[at] != kFree) at = (at + 1) % count;
+    ids.slots[at] = i;
+  }
+  output.for_each_finished([&](const std::string& id_json) {
+    const uint32_t slot = find(ids, id_json);
+    if (slot == kFree || lines_[slot].finished()) {
+      throw Error(Kind::kBadInput,
+                  "the output has a record for id " + id_json +
+                      (slot == kFree ? " that is not in the input" : " twice") +
+                      "; choose another --output, or remove it and its .state to start anew");
+    }
+    lines_[slot].id_hash_and_state |= 1;
+  });
+  for (JobLine& line : lines_) {
+    if (output.error_written(line.number)) line.id_hash_and_state |= 1;
+  }
+}
+
+int64_t LineIndex::pending() const {
+  return std::count_if(lines_.begin(), lines_.end(),
+                       [](const JobLine& line) { return !line.finished(); });
+}
+
+}  // namespace transload::engine

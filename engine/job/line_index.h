@@ -1,0 +1,59 @@
+// The good lines of an input file: what JobInput and ScoreInput have in common.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/job/field_reader.h"
+#include "engine/job/job.h"
+#include "engine/job/line_source.h"
+
+namespace transload::engine {
+
+// Keeps 32 bytes a line, and 6 more while it looks for ids. Threads: single-threaded.
+class LineIndex {
+ public:
+  struct Facts {
+    std::string id_json;
+    int32_t prompt_tokens = 0;
+    int32_t max_tokens = 0;
+  };
+  using Reader = std::function<std::variant<Facts, LineError>(std::string_view, int64_t line)>;
+
+  explicit LineIndex(LineSource source) : source_(std::move(source)) {}
+
+  // Reads every line; adds "duplicate_id" to the errors of `read`.
+  void build(const Reader& read, const std::function<void(const LineError&)>& on_error,
+             const ReadProgress& progress);
+  void mark_finished(const JobOutput& output);
+  std::span<const JobLine> lines() const { return lines_; }
+  int64_t pending() const;
+  // The text of a line again. Valid until the next call.
+  std::string_view text(const JobLine& line);
+  [[noreturn]] void throw_changed(const JobLine& line) const;
+  const LineSource& source() const { return source_; }
+
+ private:
+  // Open addressing over indices into lines_: 4 bytes for each 2/3 line.
+  struct IdSet {
+    explicit IdSet(int64_t lines);
+    std::vector<uint32_t> slots;
+  };
+  static constexpr uint32_t kFree = 0xFFFFFFFF;
+  // The slot of the line with this id, or the free one where it belongs.
+  uint32_t& find(IdSet& ids, const std::string& id_json);
+  std::string read_id(const JobLine& line);
+  void add(const LineSource::RawLine& raw, const Facts& facts);
+
+  LineSource source_;
+  std::vector<JobLine> lines_;
+  FieldReader id_reader_;
+  std::string text_;
+};
+
+}  // namespace transload::engine
