@@ -57,3 +57,14 @@ function(transload_tests folder)
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT 600)
 endfunction()
+
+# transload_bench(NAME LIBRARIES libraries...): tests/bench/NAME.cc as an executable. Built on
+# request only; without Google Benchmark there is none.
+function(transload_bench name)
+  cmake_parse_arguments(ARG "" "" "LIBRARIES" ${ARGN})
+  if(NOT benchmark_FOUND)
+    return()
+  endif()
+  add_executable(${name} EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/${name}.cc)
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} benchmark::benchmark)
+endfunction()

@@ -73,9 +73,11 @@ void norm_row(const NormArgs& args, int64_t row) {
   }
 }
 
-// x / (1 + exp(-z))
+// x / (1 + exp(-z)); zero where exp(-z) nears the largest float, beyond which Exp is not defined.
 HWY_INLINE V times_sigmoid(D d, V x, V z) {
-  return hn::Div(x, hn::Add(hn::Set(d, 1.0F), hn::Exp(d, hn::Neg(z))));
+  const V lowest = hn::Set(d, -88.0F);
+  const V denominator = hn::Add(hn::Set(d, 1.0F), hn::Exp(d, hn::Neg(hn::Max(z, lowest))));
+  return hn::IfThenElseZero(hn::Gt(z, lowest), hn::Div(x, denominator));
 }
 
 // x * P(N(0, 1) < x). The complementary error function of |x| / sqrt(2) is

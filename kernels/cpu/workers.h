@@ -2,19 +2,27 @@
 #pragma once
 
 #include <tbb/blocked_range.h>
+#include <tbb/global_control.h>
+#include <tbb/info.h>
 #include <tbb/parallel_for.h>
 #include <tbb/partitioner.h>
 #include <tbb/task_arena.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace transload::kernels::cpu {
 
-// Spreads indices over at most `threads` threads, the calling one among them (fewer where the
-// machine has fewer cores). One thread calls at a time. Idle workers sleep.
+// Spreads indices over at most `threads` threads, the calling one among them. One thread calls at
+// a time. Idle workers sleep. More threads than cores raise TBB's limit for the whole process as
+// long as the object lives.
 class Workers {
  public:
-  explicit Workers(int threads) : threads_(threads), arena_(threads) {}
+  explicit Workers(int threads) : threads_(threads), arena_(threads) {
+    if (threads > tbb::info::default_concurrency()) {
+      limit_.emplace(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(threads));
+    }
+  }
   int threads() const { return threads_; }
 
   // work(index, worker) for every index in [0, count), `grain` consecutive ones by one thread;
@@ -39,6 +47,7 @@ class Workers {
 
  private:
   int threads_;
+  std::optional<tbb::global_control> limit_;
   tbb::task_arena arena_;
 };
 

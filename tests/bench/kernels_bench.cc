@@ -1,0 +1,160 @@
+// Speed of the CPU backend's operations: flops/s, and bytes/s of weights as stored.
+// Run with --benchmark_repetitions=5 and read the median; say the machine with it.
+#include <benchmark/benchmark.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/instructions.h"
+#include "quant/format.h"
+
+namespace transload::kernels {
+namespace {
+
+std::vector<float> uniform(int64_t count) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> draw(-1, 1);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = draw(random);
+  return values;
+}
+
+std::unique_ptr<Backend> backend_of(const benchmark::State& state) {
+  CpuOptions options;
+  options.threads = static_cast<int>(state.range(0));
+  options.max_cols = 4096;
+  options.instructions = name(static_cast<cpu::InstructionSet>(state.range(1)));
+  return make_cpu_backend(options);
+}
+
+bool available(benchmark::State& state) {
+  for (const cpu::InstructionSet set : cpu::available_instructions()) {
+    if (static_cast<int64_t>(set) == state.range(1)) return true;
+  }
+  state.SkipWithError("this processor lacks the instruction set");
+  return false;
+}
+
+// Arguments: threads, instructions, m, rows, cols.
+void BM_Matmul(benchmark::State& state, quant::Format format) {
+  if (!available(state)) return;
+  const int64_t m = state.range(2);
+  const int64_t rows = state.range(3);
+  const int64_t cols = state.range(4);
+  const auto backend = backend_of(state);
+  const auto x = uniform(m * cols);
+  std::vector<float> y(static_cast<size_t>(m * rows));
+  const int64_t bytes = rows * quant::row_bytes(format, cols);
+  // Enough copies that the weights come from memory, as they do in a sweep over layers.
+  const int64_t copies = 1 + (int64_t{64} << 20) / bytes;
+  std::vector<std::byte> w(static_cast<size_t>(bytes * copies));
+  const auto values = uniform(rows * cols);
+  for (int64_t i = 0; i < copies; ++i) {
+    quant::encode(format, values, {w.data() + i * bytes, static_cast<size_t>(bytes)});
+  }
+  int64_t turn = 0;
+  for (auto _ : state) {
+    const WeightSlice slice = {w.data() + turn++ % copies * bytes, format, 0, rows, cols};
+    backend->matmul({x.data(), cols, m, {&slice, 1}, nullptr, y.data(), rows});
+  }
+  const auto turns = static_cast<double>(state.iterations());
+  state.counters["flops"] = benchmark::Counter(turns * 2 * static_cast<double>(m * rows * cols),
+                                               benchmark::Counter::kIsRate);
+  state.counters["weight_bytes"] =
+      benchmark::Counter(turns * static_cast<double>(bytes), benchmark::Counter::kIsRate);
+}
+
+void matmul_shapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"threads", "instructions", "m", "n", "k"})->UseRealTime();
+  for (const int64_t set : {3, 2}) {
+    for (const int64_t m : {1, 4, 16, 64, 512}) bench->Args({1, set, m, 1536, 576});
+    bench->Args({2, set, 512, 1536, 576});
+    bench->Args({1, set, 512, 576, 1536});
+  }
+  bench->Args({1, 1, 64, 1536, 576});
+  bench->Args({1, 0, 64, 1536, 576});
+}
+BENCHMARK_CAPTURE(BM_Matmul, q4_1, quant::Format::kQ4_1)->Apply(matmul_shapes);
+BENCHMARK_CAPTURE(BM_Matmul, f32, quant::Format::kF32)->Apply(matmul_shapes);
+BENCHMARK_CAPTURE(BM_Matmul, f16, quant::Format::kF16)
+    ->ArgNames({"threads", "instructions", "m", "n", "k"})
+    ->Args({1, 3, 16, 1536, 576});
+
+// Arguments: threads, instructions, rows, slots. 9 heads over 3 kv heads of 64, as SmolLM2.
+void BM_Attend(benchmark::State& state) {
+  if (!available(state)) return;
+  const auto backend = backend_of(state);
+  const int64_t rows = state.range(2);
+  const int64_t slots = state.range(3);
+  const KvShape kv = {3, 64};
+  const auto q = uniform(rows * 576);
+  std::vector<float> out(q.size());
+  const int64_t blocks = (slots + kBlockSlots - 1) / kBlockSlots;
+  const auto floats = uniform(rows * blocks * kv.block_floats());
+  std::vector<const float*> pointers;
+  for (int64_t i = 0; i < rows * blocks; ++i) {
+    pointers.push_back(floats.data() + i * kv.block_floats());
+  }
+  std::vector<AttendRow> of;
+  for (int64_t i = 0; i < rows; ++i) {
+    of.push_back({q.data() + i * 576, out.data() + i * 576, pointers.data() + i * blocks, slots});
+  }
+  for (auto _ : state) backend->attend({of, 9, kv, 0.125F});
+  const auto bytes = static_cast<double>(rows * slots * 2 * 3 * 64 * 4);
+  state.counters["kv_bytes"] = benchmark::Counter(static_cast<double>(state.iterations()) * bytes,
+                                                  benchmark::Counter::kIsRate);
+}
+BENCHMARK(BM_Attend)
+    ->ArgNames({"threads", "instructions", "rows", "slots"})
+    ->UseRealTime()
+    ->Args({1, 3, 16, 512})
+    ->Args({1, 2, 16, 512})
+    ->Args({2, 3, 64, 1024});
+
+void BM_AttendPrompt(benchmark::State& state) {
+  if (!available(state)) return;
+  const auto backend = backend_of(state);
+  const int64_t rows = state.range(2);
+  const auto q = uniform(rows * 576);
+  const auto k = uniform(rows * 192);
+  std::vector<float> out(q.size());
+  AttendPromptArgs args;
+  args.q = q.data();
+  args.out = out.data();
+  args.ld_q = args.ld_out = 576;
+  args.k = args.v = k.data();
+  args.ld_kv = 192;
+  args.rows = rows;
+  args.heads = 9;
+  args.kv = {3, 64};
+  args.scale = 0.125F;
+  for (auto _ : state) backend->attend_prompt(args);
+  const double flops = 2 * 2 * 576 * static_cast<double>(rows * (rows + 1) / 2);
+  state.counters["flops"] = benchmark::Counter(static_cast<double>(state.iterations()) * flops,
+                                               benchmark::Counter::kIsRate);
+}
+BENCHMARK(BM_AttendPrompt)
+    ->ArgNames({"threads", "instructions", "rows"})
+    ->UseRealTime()
+    ->Args({1, 3, 512})
+    ->Args({1, 2, 512})
+    ->Args({2, 3, 512});
+
+void BM_Activate(benchmark::State& state) {
+  if (!available(state)) return;
+  const auto backend = backend_of(state);
+  auto gate = uniform(64 * 1536);
+  const auto up = uniform(64 * 1536);
+  for (auto _ : state) {
+    backend->activate({layout::Activation::kSilu, gate.data(), up.data(), 64, 1536, 1536});
+  }
+  state.SetItemsProcessed(state.iterations() * 64 * 1536);
+}
+BENCHMARK(BM_Activate)->ArgNames({"threads", "instructions"})->Args({1, 3})->Args({1, 2});
+
+}  // namespace
+}  // namespace transload::kernels
+
+BENCHMARK_MAIN();

@@ -1,0 +1,238 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "tests/kernels/fixture.h"
+#include "tests/reference/attention.h"
+
+namespace transload::kernels {
+namespace {
+
+struct Shape {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+
+  int64_t q_width() const { return heads * head_dim; }
+  int64_t kv_width() const { return kv_heads * head_dim; }
+  KvShape kv() const { return {kv_heads, head_dim}; }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(head_dim)); }
+  std::string text() const {
+    return std::to_string(heads) + "/" + std::to_string(kv_heads) + " x " +
+           std::to_string(head_dim);
+  }
+};
+
+constexpr Shape kShapes[] = {{1, 1, 1},  {3, 1, 5},   {9, 3, 64},
+                             {8, 8, 20}, {14, 2, 33}, {7, 1, 128}};
+
+struct Prompt {
+  Shape shape;
+  int64_t rows = 0;
+  std::vector<float> q, k, v;
+};
+
+Prompt prompt(const Shape& shape, int64_t rows, uint32_t seed) {
+  return {shape, rows, normals(rows * shape.q_width(), seed, 2),
+          normals(rows * shape.kv_width(), seed + 1, 2),
+          normals(rows * shape.kv_width(), seed + 2)};
+}
+
+std::vector<float> attend_prompt(Backend& backend, const Prompt& of) {
+  std::vector<float> out(of.q.size(), NAN);
+  AttendPromptArgs args;
+  args.q = of.q.data();
+  args.out = out.data();
+  args.ld_q = args.ld_out = of.shape.q_width();
+  args.k = of.k.data();
+  args.v = of.v.data();
+  args.ld_kv = of.shape.kv_width();
+  args.rows = of.rows;
+  args.heads = of.shape.heads;
+  args.kv = of.shape.kv();
+  args.scale = of.shape.scale();
+  backend.attend_prompt(args);
+  return out;
+}
+
+// The prompt's K and V in KV blocks; slots that nobody wrote hold NaN.
+struct Blocks {
+  std::vector<std::vector<float>> floats;
+  std::vector<const float*> pointers;
+};
+
+Blocks blocks_of(Backend& backend, const Prompt& of) {
+  Blocks blocks;
+  const int64_t count = (of.rows + kBlockSlots - 1) / kBlockSlots;
+  for (int64_t i = 0; i < count; ++i) {
+    blocks.floats.emplace_back(static_cast<size_t>(of.shape.kv().block_floats()), NAN);
+  }
+  std::vector<KvSlotWrite> writes;
+  for (int64_t row = 0; row < of.rows; ++row) {
+    const int64_t at = row * of.shape.kv_width();
+    writes.push_back({of.k.data() + at, of.v.data() + at,
+                      blocks.floats[static_cast<size_t>(row / kBlockSlots)].data(),
+                      row % kBlockSlots});
+  }
+  backend.write_slots(writes, of.shape.kv());
+  for (const auto& block : blocks.floats) blocks.pointers.push_back(block.data());
+  return blocks;
+}
+
+// Rows of the prompt as if each were decoded last: row i over slots 0..i.
+std::vector<float> attend_rows(Backend& backend, const Prompt& of, const Blocks& blocks,
+                               const std::vector<int64_t>& which, bool in_place = false) {
+  const int64_t width = of.shape.q_width();
+  std::vector<float> q;
+  for (const int64_t row : which) {
+    q.insert(q.end(), of.q.begin() + row * width, of.q.begin() + (row + 1) * width);
+  }
+  std::vector<float> out = in_place ? q : std::vector<float>(q.size(), NAN);
+  std::vector<AttendRow> rows;
+  for (size_t i = 0; i < which.size(); ++i) {
+    const auto at = static_cast<int64_t>(i) * width;
+    rows.push_back(
+        {(in_place ? out : q).data() + at, out.data() + at, blocks.pointers.data(), which[i] + 1});
+  }
+  backend.attend({rows, of.shape.heads, of.shape.kv(), of.shape.scale()});
+  return out;
+}
+
+void expect_near_reference(const Prompt& of, int64_t row, const float* got) {
+  const Shape& shape = of.shape;
+  const int64_t group = shape.heads / shape.kv_heads;
+  for (int64_t head = 0; head < shape.heads; ++head) {
+    const int64_t at = head / group * shape.head_dim;
+    const auto k = [&](int64_t s) { return of.k.data() + s * shape.kv_width() + at; };
+    const auto v = [&](int64_t s) { return of.v.data() + s * shape.kv_width() + at; };
+    const float* q = of.q.data() + row * shape.q_width() + head * shape.head_dim;
+    const auto want =
+        reference::attend(q, k, v, row + 1, shape.head_dim, static_cast<double>(shape.scale()));
+    // A score is off by at most (head_dim + 4) eps sum|q||k| scale, which |q|, |k| <= 10 bounds;
+    // twice that in the weights, against values of at most 6.
+    const double score = static_cast<double>(shape.head_dim + 4) * kEps * 100 *
+                         std::sqrt(static_cast<double>(shape.head_dim));
+    const double bound = 6 * (2 * score + (static_cast<double>(row) + 20) * kEps);
+    for (int64_t e = 0; e < shape.head_dim; ++e) {
+      const double is = static_cast<double>(got[head * shape.head_dim + e]);
+      ASSERT_LE(std::fabs(is - want[static_cast<size_t>(e)]), bound)
+          << shape.text() << " row " << row << " head " << head << " at " << e << ": want "
+          << want[static_cast<size_t>(e)] << ", got " << is;
+    }
+  }
+}
+
+class Attend : public testing::TestWithParam<std::string> {};
+
+TEST_P(Attend, PromptMatchesReference) {
+  const auto backend = cpu_backend(GetParam());
+  for (const Shape& shape : kShapes) {
+    for (const int64_t rows : {1, 63, 64, 65, 130}) {
+      const Prompt of = prompt(shape, rows, 3);
+      const auto out = attend_prompt(*backend, of);
+      for (const int64_t row : {int64_t{0}, rows / 2, rows - 1}) {
+        expect_near_reference(of, row, out.data() + row * shape.q_width());
+      }
+    }
+  }
+}
+
+TEST_P(Attend, RowsMatchReference) {
+  const auto backend = cpu_backend(GetParam());
+  for (const Shape& shape : kShapes) {
+    const Prompt of = prompt(shape, 200, 4);
+    const Blocks blocks = blocks_of(*backend, of);
+    for (const int64_t row : {0, 1, 62, 63, 64, 127, 128, 199}) {
+      const auto out = attend_rows(*backend, of, blocks, {row});
+      expect_near_reference(of, row, out.data());
+    }
+  }
+}
+
+TEST_P(Attend, ADecodedRowHasThePromptsBits) {
+  const auto backend = cpu_backend(GetParam());
+  for (const Shape& shape : kShapes) {
+    const Prompt of = prompt(shape, 150, 5);
+    const Blocks blocks = blocks_of(*backend, of);
+    std::vector<int64_t> every(150);
+    for (size_t i = 0; i < every.size(); ++i) every[i] = static_cast<int64_t>(i);
+    expect_same_bits(attend_rows(*backend, of, blocks, every), attend_prompt(*backend, of),
+                     shape.text());
+  }
+}
+
+TEST_P(Attend, ARowsBitsDoNotDependOnItsCompanyOrThreads) {
+  const Prompt of = prompt({9, 3, 64}, 140, 6);
+  const auto backend = cpu_backend(GetParam());
+  const Blocks blocks = blocks_of(*backend, of);
+  const std::vector<int64_t> which = {139, 0, 64, 63, 100, 1};
+  const auto together = attend_rows(*backend, of, blocks, which);
+  const int64_t width = of.shape.q_width();
+  for (size_t i = 0; i < which.size(); ++i) {
+    const auto at = together.begin() + static_cast<int64_t>(i) * width;
+    expect_same_bits(attend_rows(*backend, of, blocks, {which[i]}), {at, at + width}, "alone");
+  }
+  for (const int threads : {2, 3}) {
+    const auto many = cpu_backend(GetParam(), threads);
+    expect_same_bits(attend_rows(*many, of, blocks, which), together, "threads");
+    expect_same_bits(attend_prompt(*many, of), attend_prompt(*backend, of), "threads, prompt");
+  }
+}
+
+TEST_P(Attend, OutMayBeTheQuery) {
+  const auto backend = cpu_backend(GetParam(), 2);
+  const Prompt of = prompt({14, 2, 33}, 70, 7);
+  const Blocks blocks = blocks_of(*backend, of);
+  expect_same_bits(attend_rows(*backend, of, blocks, {69, 3}, true),
+                   attend_rows(*backend, of, blocks, {69, 3}), "rows");
+  Prompt in_place = of;
+  AttendPromptArgs args;
+  args.q = in_place.q.data();
+  args.out = in_place.q.data();
+  args.ld_q = args.ld_out = of.shape.q_width();
+  args.k = of.k.data();
+  args.v = of.v.data();
+  args.ld_kv = of.shape.kv_width();
+  args.rows = of.rows;
+  args.heads = of.shape.heads;
+  args.kv = of.shape.kv();
+  args.scale = of.shape.scale();
+  backend->attend_prompt(args);
+  expect_same_bits(in_place.q, attend_prompt(*backend, of), "prompt");
+}
+
+TEST_P(Attend, OneSlotGivesItsValue) {
+  const auto backend = cpu_backend(GetParam());
+  const Prompt of = prompt({4, 4, 16}, 1, 8);
+  expect_same_bits(attend_prompt(*backend, of), of.v, "the only value");
+}
+
+TEST_P(Attend, LaterTokensDoNotReachEarlierRows) {
+  const auto backend = cpu_backend(GetParam());
+  Prompt of = prompt({3, 1, 24}, 70, 9);
+  const auto before = attend_prompt(*backend, of);
+  for (int64_t e = 0; e < 24; ++e) of.k[static_cast<size_t>(66 * 24 + e)] = NAN;
+  for (int64_t e = 0; e < 24; ++e) of.v[static_cast<size_t>(66 * 24 + e)] = INFINITY;
+  const auto after = attend_prompt(*backend, of);
+  const auto seen = 66 * of.shape.q_width();
+  expect_same_bits({after.begin(), after.begin() + seen}, {before.begin(), before.begin() + seen},
+                   "rows before the spoilt one");
+  EXPECT_TRUE(std::isnan(after[static_cast<size_t>(seen)]));
+}
+
+TEST_P(Attend, LargeScoresDoNotOverflow) {
+  const auto backend = cpu_backend(GetParam());
+  Prompt of = prompt({1, 1, 8}, 130, 10);
+  for (float& q : of.q) q = 1e3F;
+  for (float& k : of.k) k *= 1e3F;
+  for (const float y : attend_prompt(*backend, of)) ASSERT_TRUE(std::isfinite(y));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Attend, testing::ValuesIn(instruction_sets()),
+                         [](const auto& of) { return of.param; });
+
+}  // namespace
+}  // namespace transload::kernels
