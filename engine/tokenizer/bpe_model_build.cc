@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "engine/tokenizer/bpe_model.h"
 #include "engine/tokenizer/byte_level.h"
+#include "engine/tokenizer/normalizer.h"
 
 namespace transload::engine {
 namespace {
@@ -58,12 +59,7 @@ std::string decoded_token(const TokenizerRules& rules, std::string_view spelling
   }
   const int byte = rules.decode_bytes ? named_byte(spelling) : -1;
   if (byte >= 0) return std::string(1, static_cast<char>(static_cast<uint8_t>(byte)));
-  std::string text(spelling);
-  if (!rules.decode_spaces) return text;
-  for (size_t at = text.find(kSpaceMark); at != std::string::npos; at = text.find(kSpaceMark, at)) {
-    text.replace(at, kSpaceMark.size(), " ");
-  }
-  return text;
+  return rules.decode_spaces ? replace_all(spelling, kSpaceMark, " ") : std::string(spelling);
 }
 
 StringTable decoded_tokens(const TokenizerRules& rules) {
@@ -86,8 +82,11 @@ BpeModel::BpeModel(const TokenizerRules& rules)
       merges_(rules.merges.size() / 2),
       unused_(rules.unused) {
   fill_byte_tokens(rules);
-  if (kind_ == TokenizerRules::Kind::kScores) return fill_score_ranks(rules);
-  fill_merges(rules);
+  if (kind_ == TokenizerRules::Kind::kScores) {
+    fill_score_ranks(rules);
+  } else {
+    fill_merges(rules);
+  }
 }
 
 void BpeModel::fill_byte_tokens(const TokenizerRules& rules) {

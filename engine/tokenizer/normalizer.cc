@@ -19,7 +19,9 @@ std::string nfc(const std::string& text) {
   return result;
 }
 
-std::string replace(std::string_view text, std::string_view what, std::string_view with) {
+}  // namespace
+
+std::string replace_all(std::string_view text, std::string_view what, std::string_view with) {
   std::string result;
   size_t done = 0;
   for (size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, done)) {
@@ -28,8 +30,6 @@ std::string replace(std::string_view text, std::string_view what, std::string_vi
   }
   return result.append(text.substr(done));
 }
-
-}  // namespace
 
 std::string normalize(const std::vector<NormalizeRule>& rules, std::string_view text) {
   std::string result(text);
@@ -43,7 +43,7 @@ std::string normalize(const std::vector<NormalizeRule>& rules, std::string_view 
         result.insert(0, rule.text);
         break;
       case NormalizeRule::Kind::kReplace:
-        result = replace(result, rule.text, rule.with);
+        result = replace_all(result, rule.text, rule.with);
         break;
     }
   }

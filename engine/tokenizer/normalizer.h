@@ -13,4 +13,7 @@ namespace transload::engine {
 // Requires: text is UTF-8.
 std::string normalize(const std::vector<NormalizeRule>& rules, std::string_view text);
 
+// Every `what` in the text replaced, from the left. Requires: `what` is not empty.
+std::string replace_all(std::string_view text, std::string_view what, std::string_view with);
+
 }  // namespace transload::engine
