@@ -3,11 +3,10 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "layout/weights.h"
 
@@ -36,13 +35,13 @@ struct StringTable {
 struct Checkpoint {
   enum class Kind { kSafetensors, kGguf };
   Kind kind{};
-  std::string path;                // as given
-  std::string folder;              // where tokenizer.json, vocab.json and the like are looked for
+  std::string path;    // as given
+  std::string folder;  // where tokenizer.json, vocab.json and the like are looked for
   std::vector<std::string> files;
   std::vector<TensorInfo> tensors;
-  nlohmann::json config;            // safetensors: config.json
-  nlohmann::json generation_config; // or null
-  nlohmann::json metadata;          // GGUF: scalar key/value pairs
+  nlohmann::json config;                                     // safetensors: config.json
+  nlohmann::json generation_config;                          // or null
+  nlohmann::json metadata;                                   // GGUF: scalar key/value pairs
   std::map<std::string, StringTable> string_arrays;          // GGUF: arrays by key
   std::map<std::string, std::vector<double>> number_arrays;  // GGUF: arrays by key
 };

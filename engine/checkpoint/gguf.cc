@@ -24,31 +24,63 @@ constexpr uint32_t kDimensionLimit = 4;
 constexpr int64_t kAlignmentLimit = kMiB;
 
 enum ValueType : uint32_t {
-  kUint8, kInt8, kUint16, kInt16, kUint32, kInt32, kFloat32, kBool, kString, kArray,
-  kUint64, kInt64, kFloat64,
+  kUint8,
+  kInt8,
+  kUint16,
+  kInt16,
+  kUint32,
+  kInt32,
+  kFloat32,
+  kBool,
+  kString,
+  kArray,
+  kUint64,
+  kInt64,
+  kFloat64,
 };
 
 // Calls `use` with the next number of a type. Returns false for types that are no numbers.
 template <class Use>
 bool read_number(HeaderReader& reader, uint32_t type, const Use& use) {
   switch (type) {
-    case kUint8: use(reader.number<uint8_t>()); return true;
-    case kInt8: use(reader.number<int8_t>()); return true;
-    case kUint16: use(reader.number<uint16_t>()); return true;
-    case kInt16: use(reader.number<int16_t>()); return true;
-    case kUint32: use(reader.number<uint32_t>()); return true;
-    case kInt32: use(reader.number<int32_t>()); return true;
-    case kFloat32: use(reader.number<float>()); return true;
-    case kUint64: use(reader.number<uint64_t>()); return true;
-    case kInt64: use(reader.number<int64_t>()); return true;
-    case kFloat64: use(reader.number<double>()); return true;
+    case kUint8:
+      use(reader.number<uint8_t>());
+      return true;
+    case kInt8:
+      use(reader.number<int8_t>());
+      return true;
+    case kUint16:
+      use(reader.number<uint16_t>());
+      return true;
+    case kInt16:
+      use(reader.number<int16_t>());
+      return true;
+    case kUint32:
+      use(reader.number<uint32_t>());
+      return true;
+    case kInt32:
+      use(reader.number<int32_t>());
+      return true;
+    case kFloat32:
+      use(reader.number<float>());
+      return true;
+    case kUint64:
+      use(reader.number<uint64_t>());
+      return true;
+    case kInt64:
+      use(reader.number<int64_t>());
+      return true;
+    case kFloat64:
+      use(reader.number<double>());
+      return true;
     case kBool: {
       const uint8_t value = reader.number<uint8_t>();
       if (value > 1) reader.refuse(fmt::format("damaged: a boolean is {}", value));
       use(value != 0);
       return true;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -70,9 +102,10 @@ void read_array(HeaderReader& reader, const std::string& key, GgufHeader& header
   // A value takes a byte at least, a string eight.
   const uint64_t most = static_cast<uint64_t>(reader.left()) / (type == kString ? 8 : 1);
   if (count > most || count > kArrayLimit)
-    reader.refuse(fmt::format("truncated or damaged: '{}' claims {} values where the file has {} "
-                              "bytes and at most {} are expected",
-                              key, count, reader.position() + reader.left(), kArrayLimit));
+    reader.refuse(
+        fmt::format("truncated or damaged: '{}' claims {} values where the file has {} "
+                    "bytes and at most {} are expected",
+                    key, count, reader.position() + reader.left(), kArrayLimit));
   if (type == kString) {
     header.string_arrays[key] = read_strings(reader, count, key);
     return;
@@ -108,10 +141,11 @@ struct GgufType {
 // Types by their number in files. Source: enum ggml_type.
 GgufType gguf_type(uint32_t number) {
   static constexpr std::array<std::string_view, 40> kNames = {
-      "F32", "F16", "Q4_0", "Q4_1", "", "", "Q5_0", "Q5_1", "Q8_0", "Q8_1",
-      "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_K", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S",
-      "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "I8", "I16", "I32", "I64", "F64", "IQ1_M",
-      "BF16", "", "", "", "TQ1_0", "TQ2_0", "", "", "", "MXFP4"};
+      "F32",     "F16",    "Q4_0",    "Q4_1",  "",       "",      "Q5_0",  "Q5_1",
+      "Q8_0",    "Q8_1",   "Q2_K",    "Q3_K",  "Q4_K",   "Q5_K",  "Q6_K",  "Q8_K",
+      "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS",
+      "I8",      "I16",    "I32",     "I64",   "F64",    "IQ1_M", "BF16",  "",
+      "",        "",       "TQ1_0",   "TQ2_0", "",       "",      "",      "MXFP4"};
   const std::string_view type = number < kNames.size() ? kNames[number] : "";
   for (int i = 0; i < quant::kFormats; ++i)
     if (quant::name(static_cast<Format>(i)) == type) return {type, static_cast<Format>(i)};
@@ -199,11 +233,12 @@ void check_extents(const ByteSource& source, int64_t data_begin, int64_t alignme
                               source.name(), tensor->name, extent.offset, alignment));
     free_from = extent.offset + extent.bytes;
     if (data_begin + free_from > source.bytes())
-      throw Error(Kind::kBadInput,
-                  fmt::format("{}: truncated: tensor '{}' ends at byte {} but the file has {} bytes "
-                              "of {} expected; copy or download it again",
-                              source.name(), tensor->name, data_begin + free_from, source.bytes(),
-                              expected));
+      throw Error(
+          Kind::kBadInput,
+          fmt::format("{}: truncated: tensor '{}' ends at byte {} but the file has {} bytes "
+                      "of {} expected; copy or download it again",
+                      source.name(), tensor->name, data_begin + free_from, source.bytes(),
+                      expected));
   }
 }
 
@@ -241,9 +276,10 @@ void read_counts(HeaderReader& reader, const ByteSource& source, std::array<uint
   // A tensor's description takes 32 bytes at least, a pair 13.
   if (counts[0] > static_cast<uint64_t>(reader.left()) / 32 ||
       counts[1] > static_cast<uint64_t>(reader.left()) / 13)
-    reader.refuse(fmt::format("truncated or damaged: claims {} tensors and {} keys where the file "
-                              "has {} bytes",
-                              counts[0], counts[1], source.bytes()));
+    reader.refuse(
+        fmt::format("truncated or damaged: claims {} tensors and {} keys where the file "
+                    "has {} bytes",
+                    counts[0], counts[1], source.bytes()));
 }
 
 }  // namespace

@@ -26,8 +26,8 @@ std::string HeaderReader::text(int64_t limit, const std::string& what) {
     refuse(fmt::format("truncated or damaged: {} of {} bytes where the file has {} bytes", what,
                        length, source_->bytes()));
   if (length > static_cast<uint64_t>(limit))
-    refuse(fmt::format("damaged: {} of {} bytes where at most {} are expected", what, length,
-                       limit));
+    refuse(
+        fmt::format("damaged: {} of {} bytes where at most {} are expected", what, length, limit));
   std::string value(static_cast<size_t>(length), '\0');
   copy(std::as_writable_bytes(std::span(value)));
   return value;

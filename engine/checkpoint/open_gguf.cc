@@ -92,9 +92,8 @@ void add_parts(const std::vector<std::string>& paths, Checkpoint& checkpoint) {
     const Split split = read_split(paths[i], header);
     if (split.number != static_cast<int64_t>(i) ||
         split.count != static_cast<int64_t>(paths.size()))
-      throw Error(Kind::kBadInput,
-                  fmt::format("{}: not a valid split: says it is part {} of {}", paths[i],
-                              split.number + 1, split.count));
+      throw Error(Kind::kBadInput, fmt::format("{}: not a valid split: says it is part {} of {}",
+                                               paths[i], split.number + 1, split.count));
     checkpoint.files.push_back(paths[i]);
     add_part(std::move(header), checkpoint);
   }
@@ -130,8 +129,9 @@ Checkpoint open_gguf(const std::string& path) {
 
 Checkpoint open_checkpoint(const std::string& path) {
   if (!fs::exists(path))
-    throw Error(Kind::kBadInput, path + ": does not exist; pass a folder with config.json and "
-                                        "*.safetensors, or a .gguf file");
+    throw Error(Kind::kBadInput, path +
+                                     ": does not exist; pass a folder with config.json and "
+                                     "*.safetensors, or a .gguf file");
   const bool gguf = !fs::is_directory(path) && (path.ends_with(".gguf") || has_gguf_magic(path));
   if (!gguf && !fs::is_directory(path) && !path.ends_with(".safetensors"))
     throw Error(Kind::kBadInput, path + ": is neither a .safetensors nor a GGUF file");

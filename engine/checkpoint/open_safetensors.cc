@@ -61,7 +61,8 @@ std::vector<std::string> files_ending(const fs::path& folder, std::string_view e
                             folder.string(), found.size(), kIndex));
   std::string hint = "pass a folder with config.json and *.safetensors, or a .gguf file";
   const auto gguf = files_ending(folder, ".gguf");
-  if (!gguf.empty()) hint = "pass the file " + gguf.front() + " in it";
+  if (!gguf.empty())
+    hint = "pass the file " + gguf.front() + " in it";
   else if (!files_ending(folder, ".bin").empty())
     hint = "its .bin files are pickled PyTorch data, which is not read; save it as safetensors";
   throw Error(Kind::kBadInput, fmt::format("{}: holds no .safetensors; {}", folder.string(), hint));
@@ -94,8 +95,7 @@ void add_file(const fs::path& folder, const std::string& name, Checkpoint& check
     throw Error(Kind::kBadInput, fmt::format("{}: is missing; {} names it as a part of the model",
                                              path.string(), kIndex));
   const InputFile file(path.string());
-  auto tensors =
-      parse_safetensors_header(file, static_cast<int32_t>(checkpoint.files.size()));
+  auto tensors = parse_safetensors_header(file, static_cast<int32_t>(checkpoint.files.size()));
   checkpoint.files.push_back(path.string());
   std::move(tensors.begin(), tensors.end(), std::back_inserter(checkpoint.tensors));
 }

@@ -129,8 +129,8 @@ TensorInfo read_tensor(const ByteSource& source, const std::string& name, const 
 
 // Offsets become those of the file. Requires: ascending by offset.
 void place(const ByteSource& source, int64_t data_begin, std::vector<TensorInfo>& tensors) {
-  const int64_t data_end = tensors.empty() ? 0 : tensors.back().extent.offset +
-                                                     tensors.back().extent.bytes;
+  const int64_t data_end =
+      tensors.empty() ? 0 : tensors.back().extent.offset + tensors.back().extent.bytes;
   int64_t next = 0;
   for (TensorInfo& tensor : tensors) {
     const int64_t offset = tensor.extent.offset;
@@ -139,10 +139,10 @@ void place(const ByteSource& source, int64_t data_begin, std::vector<TensorInfo>
                                  tensor.name, offset, next));
     next = offset + tensor.extent.bytes;
     if (next > source.bytes() - data_begin)
-      refuse(source, fmt::format("truncated: tensor '{}' ends at byte {} but the file has {} bytes "
-                                 "of {} expected; copy or download it again",
-                                 tensor.name, data_begin + next, source.bytes(),
-                                 data_begin + data_end));
+      refuse(source,
+             fmt::format("truncated: tensor '{}' ends at byte {} but the file has {} bytes "
+                         "of {} expected; copy or download it again",
+                         tensor.name, data_begin + next, source.bytes(), data_begin + data_end));
     tensor.extent.offset += data_begin;
   }
   if (data_begin + next != source.bytes())
@@ -170,9 +170,8 @@ std::vector<TensorInfo> parse_safetensors_header(const ByteSource& source, int32
   const auto position = [](const TensorInfo& tensor) {
     return std::pair(tensor.extent.offset, tensor.extent.bytes);
   };
-  std::sort(tensors.begin(), tensors.end(), [&](const TensorInfo& a, const TensorInfo& b) {
-    return position(a) < position(b);
-  });
+  std::sort(tensors.begin(), tensors.end(),
+            [&](const TensorInfo& a, const TensorInfo& b) { return position(a) < position(b); });
   place(source, data_begin, tensors);
   std::erase_if(tensors, [](const TensorInfo& tensor) { return is_unused_buffer(tensor.name); });
   for (TensorInfo& tensor : tensors) tensor.extent.file = file;

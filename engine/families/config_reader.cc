@@ -12,21 +12,38 @@ namespace {
 using nlohmann::json;
 
 // Keys that never change what is computed at inference.
-constexpr auto kHarmless = std::to_array<std::string_view>({
-    "_attn_implementation", "_attn_implementation_autoset", "_attn_implementation_internal",
-    "_experts_implementation", "_flash_attn_2_enabled", "activation_dropout", "architectures",
-    "attention_dropout", "attention_probs_dropout_prob", "attention_softmax_in_fp32",
-    "attn_implementation", "attn_pdrop", "auto_map", "chunk_size_feed_forward",
-    "classifier_dropout", "classifier_dropout_prob", "embd_pdrop", "hidden_dropout",
-    "hidden_dropout_prob", "layerdrop", "output_attentions", "use_flash_attention",
-    "use_flash_attention_2", "use_flash_attn"});
+constexpr auto kHarmless = std::to_array<std::string_view>({"_attn_implementation",
+                                                            "_attn_implementation_autoset",
+                                                            "_attn_implementation_internal",
+                                                            "_experts_implementation",
+                                                            "_flash_attn_2_enabled",
+                                                            "activation_dropout",
+                                                            "architectures",
+                                                            "attention_dropout",
+                                                            "attention_probs_dropout_prob",
+                                                            "attention_softmax_in_fp32",
+                                                            "attn_implementation",
+                                                            "attn_pdrop",
+                                                            "auto_map",
+                                                            "chunk_size_feed_forward",
+                                                            "classifier_dropout",
+                                                            "classifier_dropout_prob",
+                                                            "embd_pdrop",
+                                                            "hidden_dropout",
+                                                            "hidden_dropout_prob",
+                                                            "layerdrop",
+                                                            "output_attentions",
+                                                            "use_flash_attention",
+                                                            "use_flash_attention_2",
+                                                            "use_flash_attn"});
 
 // Parts of names that speak of what is computed.
-constexpr auto kArithmetic = std::to_array<std::string_view>({
-    "activation", "adapter", "alibi", "attention", "attn", "bias", "clip", "conv", "cross",
-    "embed", "encoder_decoder", "expert", "hidden_act", "head", "layer", "logit", "lora", "mamba",
-    "mlp", "moe", "multiplier", "norm", "position", "quant", "residual", "rope", "rotary", "scal",
-    "softcap", "sparse", "window"});
+constexpr auto kArithmetic = std::to_array<std::string_view>(
+    {"activation", "adapter",  "alibi", "attention",       "attn",   "bias",       "clip",
+     "conv",       "cross",    "embed", "encoder_decoder", "expert", "hidden_act", "head",
+     "layer",      "logit",    "lora",  "mamba",           "mlp",    "moe",        "multiplier",
+     "norm",       "position", "quant", "residual",        "rope",   "rotary",     "scal",
+     "softcap",    "sparse",   "window"});
 
 bool says_no(const json& value) {
   return value.is_null() || value == false || (value.is_structured() && value.empty()) ||
@@ -36,9 +53,8 @@ bool says_no(const json& value) {
 bool speaks_of_arithmetic(std::string key) {
   std::transform(key.begin(), key.end(), key.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return std::any_of(kArithmetic.begin(), kArithmetic.end(), [&](std::string_view part) {
-    return key.find(part) != std::string::npos;
-  });
+  return std::any_of(kArithmetic.begin(), kArithmetic.end(),
+                     [&](std::string_view part) { return key.find(part) != std::string::npos; });
 }
 
 }  // namespace

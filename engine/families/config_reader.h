@@ -2,20 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
-
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "layout/decoder_spec.h"
 
 namespace transload::engine {
 
-// One JSON object, values by key. Every key asked for counts as read; refuse_unread then names a key
-// that was not read and may change the arithmetic. A key whose value is null counts as absent.
+// One JSON object, values by key. Every key asked for counts as read; refuse_unread then names a
+// key that was not read and may change the arithmetic. A key whose value is null counts as absent.
 // `where` begins error texts. Threads: one.
 class ConfigReader {
  public:

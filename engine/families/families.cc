@@ -23,8 +23,8 @@ std::string supported() {
 void check_architecture(ConfigReader& config, const Family& family) {
   const json* list = config.find("architectures");
   if (list == nullptr || (list->is_array() && list->empty())) return;
-  const bool listed = list->is_array() && std::find(list->begin(), list->end(),
-                                                    family.architecture) != list->end();
+  const bool listed =
+      list->is_array() && std::find(list->begin(), list->end(), family.architecture) != list->end();
   if (!listed) config.refuse_value("architectures", std::string(family.architecture) + " is");
 }
 
@@ -61,8 +61,9 @@ const Family& find_family(const json& config, const std::string& where) {
 const Family& find_gguf_family(const json& metadata, const std::string& where) {
   const auto at = metadata.find("general.architecture");
   if (at == metadata.end() || !at->is_string())
-    throw Error(Kind::kBadInput, where + ": 'general.architecture' is missing, which says what "
-                                         "model it is");
+    throw Error(Kind::kBadInput, where +
+                                     ": 'general.architecture' is missing, which says what "
+                                     "model it is");
   std::string names;
   for (const Family& family : families()) {
     if (family.gguf_architecture.empty()) continue;
@@ -108,9 +109,11 @@ std::vector<NamedTensor> execution_order(const Blueprint& blueprint) {
   std::vector<NamedTensor> order, after;
   std::vector<const TensorName*> of_layer;
   for (const TensorName& tensor : sorted) {
-    if (tensor.pattern.find("{}") != std::string::npos) of_layer.push_back(&tensor);
-    else (before_layers(tensor.role) ? order : after)
-        .push_back({tensor.role, -1, tensor.pattern, tensor.optional});
+    if (tensor.pattern.find("{}") != std::string::npos)
+      of_layer.push_back(&tensor);
+    else
+      (before_layers(tensor.role) ? order : after)
+          .push_back({tensor.role, -1, tensor.pattern, tensor.optional});
   }
   for (int32_t layer = 0; layer < blueprint.spec.layers; ++layer)
     for (const TensorName* tensor : of_layer)

@@ -27,11 +27,11 @@ struct Blueprint {
 };
 
 struct Family {
-  std::string_view model_type;         // in config.json
-  std::string_view architecture;       // in config.json's list
-  std::string_view gguf_architecture;  // general.architecture; empty: GGUF is not read
+  std::string_view model_type;             // in config.json
+  std::string_view architecture;           // in config.json's list
+  std::string_view gguf_architecture;      // general.architecture; empty: GGUF is not read
   std::vector<std::string_view> prefixes;  // that tensor names may lack, longest first
-  std::string_view unused_head;        // a second copy of a tied embedding
+  std::string_view unused_head;            // a second copy of a tied embedding
   Blueprint (*from_config)(ConfigReader& config);
   // `config` holds the metadata. Null where gguf_architecture is empty.
   Blueprint (*from_gguf)(ConfigReader& config, const Checkpoint& checkpoint);

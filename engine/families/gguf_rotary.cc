@@ -18,9 +18,8 @@ Rotary read_gguf_rotary(ConfigReader& config, const std::string& prefix, const D
   // Files from before rope.scaling.type have the factor of linear scaling alone.
   const double old_factor = config.positive_or(prefix + "rope.scale_linear", 1.0);
   rotary.factor = config.positive_or(prefix + "rope.scaling.factor", old_factor);
-  rotary.original_positions =
-      static_cast<double>(config.count_or(prefix + "rope.scaling.original_context_length",
-                                          spec.max_positions));
+  rotary.original_positions = static_cast<double>(
+      config.count_or(prefix + "rope.scaling.original_context_length", spec.max_positions));
   config.find(prefix + "rope.scaling.finetuned");
   if (type == "yarn") {
     rotary.scaling = RotaryScaling::kYarn;

@@ -61,8 +61,8 @@ Blueprint from_config(ConfigReader& config) {
 }  // namespace
 
 Family gpt_neox_family() {
-  return {"gpt_neox", "GPTNeoXForCausalLM", "", {"gpt_neox."}, "embed_out.weight", from_config,
-          nullptr};
+  return {"gpt_neox",         "GPTNeoXForCausalLM", "",     {"gpt_neox."},
+          "embed_out.weight", from_config,          nullptr};
 }
 
 }  // namespace transload::engine

@@ -37,18 +37,17 @@ void read_dimensions(ConfigReader& config, DecoderSpec& spec) {
 
 std::vector<TensorName> config_tensors(const DecoderSpec& spec, const Biases& biases) {
   const std::string layer = "model.layers.{}.";
-  std::vector<TensorName> names = {
-      {Role::kEmbedding, "model.embed_tokens.weight"},
-      {Role::kQ, layer + "self_attn.q_proj.weight"},
-      {Role::kK, layer + "self_attn.k_proj.weight"},
-      {Role::kV, layer + "self_attn.v_proj.weight"},
-      {Role::kO, layer + "self_attn.o_proj.weight"},
-      {Role::kGate, layer + "mlp.gate_proj.weight"},
-      {Role::kUp, layer + "mlp.up_proj.weight"},
-      {Role::kDown, layer + "mlp.down_proj.weight"},
-      {Role::kNorm1, layer + "input_layernorm.weight"},
-      {Role::kNorm2, layer + "post_attention_layernorm.weight"},
-      {Role::kFinalNorm, "model.norm.weight"}};
+  std::vector<TensorName> names = {{Role::kEmbedding, "model.embed_tokens.weight"},
+                                   {Role::kQ, layer + "self_attn.q_proj.weight"},
+                                   {Role::kK, layer + "self_attn.k_proj.weight"},
+                                   {Role::kV, layer + "self_attn.v_proj.weight"},
+                                   {Role::kO, layer + "self_attn.o_proj.weight"},
+                                   {Role::kGate, layer + "mlp.gate_proj.weight"},
+                                   {Role::kUp, layer + "mlp.up_proj.weight"},
+                                   {Role::kDown, layer + "mlp.down_proj.weight"},
+                                   {Role::kNorm1, layer + "input_layernorm.weight"},
+                                   {Role::kNorm2, layer + "post_attention_layernorm.weight"},
+                                   {Role::kFinalNorm, "model.norm.weight"}};
   if (!spec.tied_head) names.push_back({Role::kHead, "lm_head.weight"});
   if (biases.attention) {
     names.push_back({Role::kQBias, layer + "self_attn.q_proj.bias"});
@@ -86,8 +85,8 @@ int64_t gguf_vocab(ConfigReader& config, const Checkpoint& checkpoint) {
     if (tensor.name != "token_embd.weight") continue;
     const int64_t rows = tensor.shape.front();
     if (config.count_or("llama.vocab_size", rows) != rows)
-      config.refuse("llama.vocab_size", fmt::format("is not the {} rows of token_embd.weight",
-                                                    rows));
+      config.refuse("llama.vocab_size",
+                    fmt::format("is not the {} rows of token_embd.weight", rows));
     return rows;
   }
   throw Error(Kind::kBadInput, config.where() + ": has no tensor 'token_embd.weight'");
@@ -113,25 +112,24 @@ void read_gguf_dimensions(ConfigReader& config, const Checkpoint& checkpoint, De
 
 std::vector<TensorName> gguf_tensors(const DecoderSpec& spec) {
   const std::string layer = "blk.{}.";
-  std::vector<TensorName> names = {
-      {Role::kEmbedding, "token_embd.weight"},
-      {Role::kQ, layer + "attn_q.weight"},
-      {Role::kK, layer + "attn_k.weight"},
-      {Role::kV, layer + "attn_v.weight"},
-      {Role::kO, layer + "attn_output.weight"},
-      {Role::kGate, layer + "ffn_gate.weight"},
-      {Role::kUp, layer + "ffn_up.weight"},
-      {Role::kDown, layer + "ffn_down.weight"},
-      {Role::kNorm1, layer + "attn_norm.weight"},
-      {Role::kNorm2, layer + "ffn_norm.weight"},
-      {Role::kFinalNorm, "output_norm.weight"},
-      {Role::kQBias, layer + "attn_q.bias", true},
-      {Role::kKBias, layer + "attn_k.bias", true},
-      {Role::kVBias, layer + "attn_v.bias", true},
-      {Role::kOBias, layer + "attn_output.bias", true},
-      {Role::kGateBias, layer + "ffn_gate.bias", true},
-      {Role::kUpBias, layer + "ffn_up.bias", true},
-      {Role::kDownBias, layer + "ffn_down.bias", true}};
+  std::vector<TensorName> names = {{Role::kEmbedding, "token_embd.weight"},
+                                   {Role::kQ, layer + "attn_q.weight"},
+                                   {Role::kK, layer + "attn_k.weight"},
+                                   {Role::kV, layer + "attn_v.weight"},
+                                   {Role::kO, layer + "attn_output.weight"},
+                                   {Role::kGate, layer + "ffn_gate.weight"},
+                                   {Role::kUp, layer + "ffn_up.weight"},
+                                   {Role::kDown, layer + "ffn_down.weight"},
+                                   {Role::kNorm1, layer + "attn_norm.weight"},
+                                   {Role::kNorm2, layer + "ffn_norm.weight"},
+                                   {Role::kFinalNorm, "output_norm.weight"},
+                                   {Role::kQBias, layer + "attn_q.bias", true},
+                                   {Role::kKBias, layer + "attn_k.bias", true},
+                                   {Role::kVBias, layer + "attn_v.bias", true},
+                                   {Role::kOBias, layer + "attn_output.bias", true},
+                                   {Role::kGateBias, layer + "ffn_gate.bias", true},
+                                   {Role::kUpBias, layer + "ffn_up.bias", true},
+                                   {Role::kDownBias, layer + "ffn_down.bias", true}};
   if (!spec.tied_head) names.push_back({Role::kHead, "output.weight"});
   return names;
 }
@@ -158,8 +156,8 @@ Blueprint from_gguf(ConfigReader& config, const Checkpoint& checkpoint) {
 }  // namespace
 
 Family llama_family() {
-  return {"llama", "LlamaForCausalLM", "llama", {"model."}, "lm_head.weight", from_config,
-          from_gguf};
+  return {"llama",          "LlamaForCausalLM", "llama",  {"model."},
+          "lm_head.weight", from_config,        from_gguf};
 }
 
 }  // namespace transload::engine

@@ -91,6 +91,14 @@ class Binder {
   std::unordered_map<std::string_view, const TensorInfo*> tensors_;
 };
 
+// Each layer has tensors: a damaged count is noticed before anything of its size is made.
+void check_layers(const Checkpoint& checkpoint, const layout::DecoderSpec& spec) {
+  if (spec.layers > static_cast<int64_t>(checkpoint.tensors.size()))
+    throw Error(Kind::kBadInput,
+                fmt::format("{}: its configuration has {} layers but its files have {} tensors",
+                            checkpoint.path, spec.layers, checkpoint.tensors.size()));
+}
+
 std::string model_name(const Checkpoint& checkpoint) {
   const auto at = checkpoint.metadata.find("general.name");
   if (at != checkpoint.metadata.end() && at->is_string()) return at->get<std::string>();
@@ -108,8 +116,8 @@ void add_tokens(const std::string& where, const json& object, const char* key,
   const json list = object[key].is_array() ? object[key] : json::array({object[key]});
   for (const json& token : list) {
     if (!token.is_number_integer() || token < -1 || token > INT32_MAX)
-      throw Error(Kind::kBadInput, fmt::format("{}: '{}' holds {}, which is no token", where, key,
-                                               printed(token)));
+      throw Error(Kind::kBadInput,
+                  fmt::format("{}: '{}' holds {}, which is no token", where, key, printed(token)));
     // -1 says "none" in some files, 4294967295 in GGUF.
     if (token >= 0) tokens.push_back(token.get<int32_t>());
   }
@@ -128,6 +136,7 @@ layout::Model load_model(const Checkpoint& checkpoint) {
   model.name = model_name(checkpoint);
   model.spec = blueprint.spec;
   model.files = checkpoint.files;
+  check_layers(checkpoint, model.spec);
   Binder binder(checkpoint, family);
   for (const NamedTensor& wanted : execution_order(blueprint)) binder.bind(wanted, model);
   binder.refuse_rest(model);

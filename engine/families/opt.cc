@@ -72,7 +72,7 @@ Blueprint from_config(ConfigReader& config) {
 }  // namespace
 
 Family opt_family() {
-  return {"opt", "OPTForCausalLM", "", {"model.decoder.", "decoder."}, "lm_head.weight",
+  return {"opt",       "OPTForCausalLM", "", {"model.decoder.", "decoder."}, "lm_head.weight",
           from_config, nullptr};
 }
 

@@ -12,6 +12,8 @@ namespace {
 using layout::DecoderSpec;
 using nlohmann::json;
 
+constexpr int64_t kHeadDimLimit = 65536;
+
 std::string read_kind(ConfigReader& scaling) {
   const std::string old_key = scaling.text_or("type", "");
   const std::string kind = scaling.text_or("rope_type", old_key.empty() ? "default" : old_key);
@@ -155,6 +157,9 @@ std::vector<float> frequencies(const Rotary& rotary, int64_t dim) {
 void set_rotary_dim(const Rotary& rotary, DecoderSpec& spec) {
   const double share = std::min(rotary.fraction, 2.0);
   spec.rotary_dim = static_cast<int64_t>(static_cast<double>(spec.head_dim) * share);
+  if (spec.head_dim > kHeadDimLimit)
+    throw Error(Kind::kBadInput, fmt::format("a head of {} dimensions; at most {} are expected",
+                                             spec.head_dim, kHeadDimLimit));
   if (spec.rotary_dim < 2 || spec.rotary_dim % 2 != 0 || spec.rotary_dim > spec.head_dim)
     throw Error(Kind::kUnsupported,
                 fmt::format("rotary embedding of {} of {} dimensions of a head is not supported; "
@@ -176,8 +181,8 @@ Rotary read_rotary(ConfigReader& config, const RotaryNames& names, const Decoder
   Rotary rotary;
   read_scaling(scaling, spec, rotary);
   rotary.theta = one_of(config, names.theta, scaling, "rope_theta", 10000.0);
-  rotary.fraction = one_of(config, names.fraction, scaling, "partial_rotary_factor",
-                           names.default_fraction);
+  rotary.fraction =
+      one_of(config, names.fraction, scaling, "partial_rotary_factor", names.default_fraction);
   scaling.find("finetuned");  // says how the model came about, not what it computes
   scaling.refuse_unread_below("");
   return rotary;

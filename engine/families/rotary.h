@@ -40,8 +40,7 @@ struct RotaryNames {
 // Requires: spec.max_positions is set.
 // Errors: kUnsupported naming a scaling or a key of it that is not implemented; kBadInput where the
 // spellings contradict each other or a scaling lacks a key.
-Rotary read_rotary(ConfigReader& config, const RotaryNames& names,
-                   const layout::DecoderSpec& spec);
+Rotary read_rotary(ConfigReader& config, const RotaryNames& names, const layout::DecoderSpec& spec);
 
 // Sets rotary_dim, inverse_frequencies and rotary_magnitude. Requires: head_dim is set.
 //
