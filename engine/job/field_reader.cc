@@ -53,8 +53,6 @@ std::string shown(Element value) {
   return text.substr(0, end) + "...\"";
 }
 
-bool is_utf8(std::string_view text) { return simdjson::validate_utf8(text.data(), text.size()); }
-
 }  // namespace
 
 void FieldReader::fail(std::string_view code, std::string message) {
@@ -84,7 +82,7 @@ bool FieldReader::parse_object(std::string_view text) {
   id_json_ = "null";
   if (parser_.capacity() > kKeptBytes) parser_ = simdjson::dom::parser();
   if (padded_.capacity() > kKeptBytes) std::string().swap(padded_);
-  if (!is_utf8(text)) {
+  if (!simdjson::validate_utf8(text.data(), text.size())) {
     fail("invalid_utf8", "the line is not valid UTF-8; save the file as UTF-8");
     return false;
   }
@@ -133,7 +131,7 @@ void FieldReader::fail_unknown(std::string_view key, std::span<const std::string
     known += known.empty() ? "" : ", ";
     known += name;
   }
-  const bool is_shown = is_utf8(key) && key.size() <= kShownBytes;
+  const bool is_shown = key.size() <= kShownBytes;
   fail("unknown_field", "field \"" + std::string(is_shown ? key : "...") +
                             "\" is not known; remove it (known: " + known + ")");
 }
@@ -196,12 +194,6 @@ std::string_view FieldReader::string(std::string_view name, Element value) {
   std::string_view result;
   if (value.get(result) != simdjson::SUCCESS) {
     fail_value(name, value, "must be a string");
-    return {};
-  }
-  if (!is_utf8(result)) {  // simdjson lets a lone low surrogate pass
-    fail("invalid_utf8", "field \"" + std::string(name) +
-                             "\" holds half of a surrogate pair (\\ud800 to \\udfff); write both "
-                             "halves or remove it");
     return {};
   }
   return result;
