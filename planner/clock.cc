@@ -27,10 +27,11 @@ std::optional<int64_t> Ring::allocate(int64_t bytes) {
     if (at(first_kept).open) return std::nullopt;
     ++first_kept;
   }
-  Dependencies before;
-  for (; oldest_ < first_kept; ++oldest_) before.add(at(oldest_).clock.all());
+  // Also the spans replaced earlier: this one may take what they left over, and its writer may be
+  // on another lane than theirs.
+  for (; oldest_ < first_kept; ++oldest_) replaced_.add(at(oldest_).clock.all());
   Span& span = at(next_);
-  span = {.offset = begin, .bytes = bytes, .clock = BufferClock(before), .open = true};
+  span = {.offset = begin, .bytes = bytes, .clock = BufferClock(replaced_), .open = true};
   head_ = end;
   return next_++;
 }

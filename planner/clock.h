@@ -73,6 +73,7 @@ class Ring {
   int64_t oldest_ = 0;  // spans [oldest_, next_) hold bytes
   int64_t next_ = 0;
   int64_t head_ = 0;    // offset of the next span
+  Dependencies replaced_;  // users of all spans before oldest_
 };
 
 }  // namespace transload::planner
