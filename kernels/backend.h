@@ -4,7 +4,7 @@
 // two rows in floats. An operation's result for a row depends on that row and the shapes alone:
 // never on the number of rows, on how the weights are cut into slices, or on threads. Sums run in
 // an order fixed by the shape. Operations allocate nothing; scratch comes from the backend, which
-// takes it once at construction.
+// takes it once at construction. A NaN stays one: no operation turns it into a number.
 //
 // Threads: one thread calls a Backend object at a time; it spreads the work over its own workers.
 #pragma once
@@ -96,8 +96,8 @@ struct KvShape {
 // One query row over the blocks of its sequence, in slot order. slots >= 1; the block i is
 // blocks[i]; the last one is filled up to slots.
 struct AttendRow {
-  const float* q = nullptr;         // [heads * head_dim]
-  float* out = nullptr;             // [heads * head_dim], may be q
+  const float* q = nullptr;              // [heads * head_dim]
+  float* out = nullptr;                  // [heads * head_dim], may be q
   const float* const* blocks = nullptr;  // [ceil(slots / kBlockSlots)]
   int64_t slots = 0;
 };
@@ -176,8 +176,8 @@ class Backend {
 
 struct CpuOptions {
   int threads = 1;
-  int64_t max_cols = 0;       // longest row that matmul will meet: sizes the scratch
-  std::string instructions;   // "" = best at hand; "avx2", "avx512", "baseline" force one
+  int64_t max_cols = 0;      // longest row that matmul will meet: sizes the scratch
+  std::string instructions;  // "" = best at hand; "avx2", "avx512", "baseline" force one
 };
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
 

@@ -8,8 +8,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attend.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h: once for each target.
-#include "hwy/contrib/math/math-inl.h"
 #include "kernels/cpu/dot_tile_inl.h"
+#include "kernels/cpu/exp_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace transload::kernels::cpu {
@@ -34,7 +34,7 @@ struct Gathered {
 
 float exp_one(float x) {
   const hn::ScalableTag<float> d;
-  return hn::GetLane(hn::Exp(d, hn::Set(d, x)));
+  return hn::GetLane(exponential(d, hn::Set(d, x)));
 }
 
 int64_t most(const int64_t* values, int64_t count) {
@@ -74,7 +74,7 @@ Gathered soften_run(float* scores, int64_t slots) {
   const auto maximum = hn::MaxOfLanes(d, largest);
   auto sum = hn::Zero(d);
   for (int64_t s = 0; s < slots; s += lanes) {
-    const auto p = hn::Exp(d, hn::Sub(hn::LoadU(d, scores + s), maximum));
+    const auto p = exponential(d, hn::Sub(hn::LoadU(d, scores + s), maximum));
     hn::StoreU(p, d, scores + s);
     sum = hn::Add(sum, p);
   }

@@ -9,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/logits.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h: once for each target.
-#include "hwy/contrib/math/math-inl.h"
+#include "kernels/cpu/exp_inl.h"
 #include "kernels/cpu/tail_inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -41,7 +41,7 @@ float tile_sum(const float* logits, int64_t count, float maximum) {
   const D d;
   V sum = hn::Zero(d);
   for (int64_t s = 0; s < count; s += static_cast<int64_t>(hn::Lanes(d))) {
-    sum = hn::Add(sum, hn::Exp(d, hn::Sub(tile_vector(logits, s, count), hn::Set(d, maximum))));
+    sum = hn::Add(sum, exponential(d, hn::Sub(tile_vector(logits, s, count), hn::Set(d, maximum))));
   }
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }

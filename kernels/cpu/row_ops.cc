@@ -9,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/row_ops.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h: once for each target.
-#include "hwy/contrib/math/math-inl.h"
+#include "kernels/cpu/exp_inl.h"
 #include "kernels/cpu/tail_inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -73,11 +73,11 @@ void norm_row(const NormArgs& args, int64_t row) {
   }
 }
 
-// x / (1 + exp(-z)); zero where exp(-z) nears the largest float, beyond which Exp is not defined.
+// x / (1 + exp(-z)); zero where exp(-z) nears the largest float, beyond which it is not defined.
 HWY_INLINE V times_sigmoid(D d, V x, V z) {
   const V lowest = hn::Set(d, -88.0F);
-  const V denominator = hn::Add(hn::Set(d, 1.0F), hn::Exp(d, hn::Neg(hn::Max(z, lowest))));
-  return hn::IfThenElseZero(hn::Gt(z, lowest), hn::Div(x, denominator));
+  const V denominator = hn::Add(hn::Set(d, 1.0F), exponential(d, hn::Neg(hn::Max(z, lowest))));
+  return hn::IfThenZeroElse(hn::Le(z, lowest), hn::Div(x, denominator));
 }
 
 // x * P(N(0, 1) < x). The complementary error function of |x| / sqrt(2) is
@@ -92,7 +92,7 @@ HWY_INLINE V gelu(D d, V x) {
   const V t = hn::Div(one, hn::MulAdd(z, hn::Set(d, 0.5F), one));
   V exponent = hn::Set(d, kPolynomial[0]);
   for (int i = 1; i < 10; ++i) exponent = hn::MulAdd(exponent, t, hn::Set(d, kPolynomial[i]));
-  const V erfc = hn::Mul(t, hn::Exp(d, hn::NegMulAdd(z, z, exponent)));
+  const V erfc = hn::Mul(t, exponential(d, hn::NegMulAdd(z, z, exponent)));
   const V tail = hn::Mul(erfc, hn::Set(d, 0.5F));
   return hn::Mul(x, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail)));
 }
@@ -112,7 +112,7 @@ HWY_INLINE V activated(D d, layout::Activation kind, V x) {
     case layout::Activation::kGeluTanh:
       return gelu_tanh(d, x);
     case layout::Activation::kRelu:
-      return hn::Max(x, hn::Zero(d));
+      return hn::IfThenZeroElse(hn::Le(x, hn::Zero(d)), x);
   }
   return x;
 }

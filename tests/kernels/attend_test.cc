@@ -231,6 +231,14 @@ TEST_P(Attend, LargeScoresDoNotOverflow) {
   for (const float y : attend_prompt(*backend, of)) ASSERT_TRUE(std::isfinite(y));
 }
 
+TEST_P(Attend, ANanInAKeyReachesTheRowsThatSeeIt) {
+  const auto backend = cpu_backend(GetParam());
+  Prompt of = prompt({2, 1, 16}, 70, 11);
+  of.k[3 * 16 + 5] = NAN;
+  const auto out = attend_prompt(*backend, of);
+  for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(std::isnan(out[i]), i / 32 >= 3) << i;
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, Attend, testing::ValuesIn(instruction_sets()),
                          [](const auto& of) { return of.param; });
 

@@ -84,6 +84,15 @@ TEST_P(Logits, MaskedTokensCountForNothing) {
   EXPECT_EQ(stats[0].target_logit, -INFINITY);
 }
 
+TEST_P(Logits, ANanMakesTheSumOne) {
+  const auto backend = cpu_backend(GetParam());
+  for (const size_t token : {0U, 70U, 129U}) {
+    std::vector<float> logits(130, 1.0F);
+    logits[token] = NAN;
+    EXPECT_TRUE(std::isnan(accumulate(*backend, logits, 130, 64, 4)[0].sum)) << token;
+  }
+}
+
 TEST_P(Logits, APieceStartsAtATile) {
   const auto backend = cpu_backend(GetParam());
   const std::vector<float> logits(64);

@@ -152,6 +152,15 @@ TEST_P(Rows, ActivationsKeepToTheirLimits) {
   }
 }
 
+TEST_P(Rows, ANanStaysOne) {
+  const auto backend = cpu_backend(GetParam());
+  for (const Activation kind :
+       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu}) {
+    const auto y = run_activation(*backend, kind, std::vector<float>(17, NAN), nullptr, 17);
+    for (const float value : y) ASSERT_TRUE(std::isnan(value)) << static_cast<int>(kind);
+  }
+}
+
 TEST_P(Rows, AGateMultipliesAndPlacesDoNotMatter) {
   const auto backend = cpu_backend(GetParam(), 2);
   for (const int64_t cols : {1, 15, 16, 37}) {

@@ -1,0 +1,80 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "tests/kernels/fixture.h"
+
+namespace {
+std::atomic<int64_t> allocations = 0;
+}  // namespace
+
+void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* p = std::malloc(bytes)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace transload::kernels {
+namespace {
+
+// Every operation once, on buffers that are already there.
+class Step {
+ public:
+  explicit Step(Backend& backend) : backend_(backend) {}
+
+  void run() {
+    const std::byte* const row = w_.bytes.data();
+    const KvShape kv = {1, 64};
+    float* block = block_.data();
+    const float* const blocks = block;
+    const KvSlotWrite write = {x_.data(), x_.data(), block, 0};
+    const AttendRow attend = {x_.data(), y_.data(), &blocks, 1};
+    LogitStats stats[kRows];
+    backend_.decode_rows(w_.format, {&row, 1}, 256, y_.data(), 256);
+    backend_.norm({layout::NormKind::kRms, x_.data(), 256, kRows, 256, x_.data(), nullptr, 1e-5F,
+                   y_.data(), 256});
+    backend_.matmul({x_.data(), 256, kRows, {&slice_, 1}, nullptr, y_.data(), 256});
+    backend_.rotary({y_.data(), 256, kRows, 4, 64, 64, layout::RotaryStyle::kHalves, x_.data(), 1,
+                     positions_.data()});
+    backend_.write_slots({&write, 1}, kv);
+    backend_.attend({{&attend, 1}, 4, kv, 1});
+    backend_.attend_prompt(
+        {x_.data(), y_.data(), 256, 256, x_.data(), x_.data(), 256, kRows, 4, kv, 1});
+    backend_.activate({layout::Activation::kSilu, y_.data(), x_.data(), kRows, 256, 256});
+    backend_.add(x_.data(), 256, y_.data(), 256, kRows, 256);
+    backend_.accumulate_logits(y_.data(), 256, kRows, 256, 0, stats);
+    backend_.for_each(
+        10, [](void*, int64_t) {}, nullptr);
+  }
+
+ private:
+  static constexpr int64_t kRows = 100;
+  Backend& backend_;
+  Matrix w_ = matrix(quant::Format::kQ4_1, 256, 256, 1);
+  WeightSlice slice_ = w_.slice(0, 256);
+  std::vector<float> x_ = normals(kRows * 256, 2);
+  std::vector<float> y_ = std::vector<float>(kRows * 256);
+  std::vector<float> block_ =
+      std::vector<float>(static_cast<size_t>(KvShape{1, 64}.block_floats()));
+  std::vector<int32_t> positions_ = std::vector<int32_t>(kRows);
+};
+
+TEST(CpuBackend, OperationsAllocateNothing) {
+  for (const int threads : {1, 2}) {
+    const auto backend = cpu_backend("", threads);
+    Step step(*backend);
+    step.run();  // the pool's threads start once
+    const int64_t before = allocations;
+    for (int turn = 0; turn < 3; ++turn) step.run();
+    EXPECT_EQ(allocations - before, 0) << threads << " threads";
+  }
+}
+
+}  // namespace
+}  // namespace transload::kernels
