@@ -75,7 +75,7 @@ TEST_F(ProgressTest, ATerminalGetsOneLineRedrawn) {
   now_s_ += 0.05;
   progress.update(1);
   EXPECT_EQ(text(), "\r[........................] decode: 0 of 4 requests (0 %)\x1b[K");
-  now_s_ += 0.05;
+  now_s_ += 0.06;
   progress.update(2);
   EXPECT_THAT(text(), HasSubstr("\r[############............] decode: 2 of 4 requests (50 %)"));
   EXPECT_EQ(lines(), 0);
