@@ -17,7 +17,9 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   // Ids of a text. Added and special tokens in the text are recognised; with `add_special` the
-  // model's own prefix and suffix (BOS, EOS, where its tokenizer says so) are put around it.
+  // model's own prefix and suffix (BOS, EOS, where its tokenizer says so) are put around it. What
+  // the vocabulary has no token for becomes its unknown token, or is left out where it has none
+  // (SmolLM2 lacks some control characters), as in the model's own tokenizer.
   // Errors: kBadInput for a text that is not UTF-8, naming the byte, or of 2 GiB and more.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special) const = 0;
   // The bytes a token stands for; special tokens give their text. Sequences of byte-level tokens
