@@ -47,7 +47,26 @@ Schedule::Schedule(const layout::Model& model, const Plan& plan, const Footprint
   for (const layout::Weight& weight : model.weights)
     if (weight.layer >= 0 && is_matrix(weight.role))
       layer_weights_[static_cast<size_t>(weight.layer)].push_back(&weight);
-  for (Sweep& sweep : sweeps_) sweep.batches.resize(static_cast<size_t>(plan.num_batches));
+  reserve();
+}
+
+// Room for the largest sweep: every row a prompt in as many groups as its ring makes of it.
+void Schedule::reserve() {
+  const auto rows = static_cast<size_t>(plan_.row_slots());
+  const auto layers = static_cast<size_t>(model_.spec.layers);
+  const auto blocks = static_cast<size_t>(needs_.max_kv_blocks);
+  const int64_t ring = ring_blocks(plan_.single_tier ? Tier::kDevice : Tier::kHost);
+  const auto groups = static_cast<size_t>(
+      2 + ceil_div(needs_.max_kv_blocks, std::max<int64_t>(ring / 2, 1)));
+  for (Sweep& sweep : sweeps_) {
+    sweep.admissions.reserve(rows);
+    sweep.batches.resize(static_cast<size_t>(plan_.num_batches));
+    for (BatchSweep& batch : sweep.batches) batch.rows.reserve(static_cast<size_t>(plan_.batch_size));
+    sweep.groups.reserve(rows * layers * groups);
+    sweep.places.reserve(rows * layers * blocks * 2);
+  }
+  uses_.reserve(static_cast<size_t>(plan_.batch_size) * (2 * blocks + 4) +
+                static_cast<size_t>(piece_count(needs_)) + 8);
 }
 
 Task Schedule::task(TaskKind kind, Lane lane) {

@@ -79,7 +79,7 @@ class TaskSink {
 
 // Deterministic: the same states give the same tasks. A sweep's tasks depend on the sample task of
 // the sweep before (its tokens); weight loads depend on buffers alone and run ahead across sweeps.
-// Allocates nothing after a few sweeps (vectors keep their capacity). Threads: one.
+// Allocates nothing after construction. Threads: one.
 class Schedule {
  public:
   // The three outlive the schedule. `needs` is footprint(model, plan), checked by check_fits.
@@ -124,6 +124,7 @@ class Schedule {
   };
 
   // schedule.cc: states and rows
+  void reserve();
   void admit(const BatchState& state);
   void list_rows(const BatchState& state);
   void add_row(BatchSweep& batch, const SweepRow& row);

@@ -96,7 +96,9 @@ void Recorder::follow(const Task& task, const planner::Use& use) {
     }
     if (!use.writes) {
       seen.filled = seen.filled && segment.written;
-      if (segment.written) seen.writers.push_back(segment.writer);
+      const bool new_writer = seen.writers.empty() || seen.writers.back().lane != segment.writer.lane ||
+                              seen.writers.back().id != segment.writer.id;
+      if (segment.written && new_writer) seen.writers.push_back(segment.writer);
       segment.readers.add(task.lane, task.id);
       continue;
     }
