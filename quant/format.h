@@ -1,8 +1,8 @@
 // Storage formats of weights: plain floats and GGUF block types.
 //
 // A row of a matrix is a whole number of blocks; a block of `block_values` numbers takes
-// `block_bytes` bytes. Layouts are those of the GGUF specification (ggml block_q4_0 ... block_q6_K),
-// little endian.
+// `block_bytes` bytes. Layouts are those of the GGUF specification (ggml block_q4_0 ...
+// block_q6_K), little endian.
 #pragma once
 
 #include <cstddef>

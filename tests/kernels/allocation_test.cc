@@ -1,24 +1,10 @@
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "kernels/backend.h"
+#include "tests/kernels/allocation_count.h"
 #include "tests/kernels/fixture.h"
-
-namespace {
-std::atomic<int64_t> allocations = 0;
-}  // namespace
-
-void* operator new(size_t bytes) {
-  ++allocations;
-  if (void* p = std::malloc(bytes)) return p;
-  throw std::bad_alloc();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace transload::kernels {
 namespace {
@@ -70,9 +56,9 @@ TEST(CpuBackend, OperationsAllocateNothing) {
     const auto backend = cpu_backend("", threads);
     Step step(*backend);
     step.run();  // the pool's threads start once
-    const int64_t before = allocations;
+    const int64_t before = allocation_count();
     for (int turn = 0; turn < 3; ++turn) step.run();
-    EXPECT_EQ(allocations - before, 0) << threads << " threads";
+    EXPECT_EQ(allocation_count() - before, 0) << threads << " threads";
   }
 }
 

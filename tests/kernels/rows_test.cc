@@ -44,29 +44,31 @@ std::vector<float> run_norm(Backend& backend, const NormInputs& of, bool in_plac
   return in_place ? x : y;
 }
 
+// How far a norm may be off. The mean of dim numbers is off by (dim + 4) eps of the largest, and
+// with it x - mean; the variance by as many eps of itself; then come some ten roundings.
+double norm_bound(const NormInputs& of, const std::vector<float>& x, size_t c) {
+  double largest = 0;
+  for (const float v : x) largest = std::max(largest, std::fabs(static_cast<double>(v)));
+  const reference::Moments moments = reference::moments(of.kind, x);
+  const double inverse = 1 / std::sqrt(moments.variance + 1e-5);
+  const double sum = static_cast<double>(of.dim + 4) * kEps;
+  const double unit = std::fabs(static_cast<double>(x[c]) - moments.mean) * inverse;
+  const double centre = of.kind == NormKind::kLayer ? sum * largest * inverse : 0;
+  const double weight = std::fabs(static_cast<double>(of.weight[c]));
+  const double bias = of.bias.empty() ? 0 : std::fabs(static_cast<double>(of.bias[c]));
+  return weight * (centre + unit * (sum + 10 * kEps)) + 2 * kEps * bias;
+}
+
 void expect_near_reference(const NormInputs& of, const std::vector<float>& got) {
   for (size_t row = 0; row * static_cast<size_t>(of.dim) < of.x.size(); ++row) {
-    const auto at = static_cast<int64_t>(row) * of.dim;
-    const std::vector<float> x(of.x.begin() + at, of.x.begin() + at + of.dim);
-    const auto want = reference::norm(of.kind, x, of.weight, of.bias, 1e-5F);
-    // A mean of dim numbers is off by (dim + 4) eps of their mean size, and x - mean by that;
-    // 1 / sqrt(variance) relatively by half the variance's own error and four roundings.
-    double size = 0;
-    for (const float v : x) size = std::max(size, std::fabs(static_cast<double>(v)));
-    const double sum = static_cast<double>(of.dim + 8) * kEps;
-    double deviation = 0;
-    const auto flat = reference::norm(of.kind, x, std::vector<float>(x.size(), 1), {}, 1e-5F);
-    for (const double v : flat) deviation = std::max(deviation, std::fabs(v));
+    const auto at = of.x.begin() + static_cast<int64_t>(row) * of.dim;
+    const std::vector<float> x(at, at + of.dim);
+    const auto want = reference::norm(of.kind, x, of.weight, of.bias, 1e-5);
     for (size_t c = 0; c < x.size(); ++c) {
-      const double weight = std::fabs(static_cast<double>(of.weight[c]));
-      const double bias = of.bias.empty() ? 0 : std::fabs(static_cast<double>(of.bias[c]));
-      const double shift = of.kind == NormKind::kLayer ? sum * size / std::sqrt(1e-5) : 0;
-      const double bound =
-          weight * (deviation * (sum + 8 * kEps) + std::min(shift, 4 * sum * (size + 1))) +
-          4 * kEps * (bias + weight * deviation);
-      ASSERT_LE(std::fabs(static_cast<double>(got[row * x.size() + c]) - want[c]), bound)
+      const double is = static_cast<double>(got[row * x.size() + c]);
+      ASSERT_LE(std::fabs(is - want[c]), norm_bound(of, x, c))
           << "dim " << of.dim << " row " << row << " at " << c << ": want " << want[c] << ", got "
-          << got[row * x.size() + c];
+          << is;
     }
   }
 }

@@ -9,21 +9,33 @@
 
 namespace transload::reference {
 
+struct Moments {
+  double mean = 0;  // 0 for kRms
+  double variance = 0;
+};
+
+inline Moments moments(layout::NormKind kind, const std::vector<float>& x) {
+  const auto dim = static_cast<double>(x.size());
+  Moments of;
+  if (kind == layout::NormKind::kLayer) {
+    for (const float v : x) of.mean += static_cast<double>(v) / dim;
+  }
+  for (const float v : x) {
+    const double apart = static_cast<double>(v) - of.mean;
+    of.variance += apart * apart / dim;
+  }
+  return of;
+}
+
 //   x, weight, bias (or empty) [dim]  ->  [dim]
 inline std::vector<double> norm(layout::NormKind kind, const std::vector<float>& x,
                                 const std::vector<float>& weight, const std::vector<float>& bias,
                                 double eps) {
-  const auto dim = static_cast<double>(x.size());
-  double mean = 0;
-  for (const float v : x) mean += static_cast<double>(v) / dim;
-  if (kind == layout::NormKind::kRms) mean = 0;
-  double variance = 0;
-  for (const float v : x)
-    variance += (static_cast<double>(v) - mean) * (static_cast<double>(v) - mean) / dim;
+  const Moments of = moments(kind, x);
   std::vector<double> y(x.size());
   for (size_t c = 0; c < x.size(); ++c) {
-    y[c] = (static_cast<double>(x[c]) - mean) / std::sqrt(variance + eps) *
-           static_cast<double>(weight[c]);
+    const double unit = (static_cast<double>(x[c]) - of.mean) / std::sqrt(of.variance + eps);
+    y[c] = unit * static_cast<double>(weight[c]);
     if (!bias.empty()) y[c] += static_cast<double>(bias[c]);
   }
   return y;
