@@ -1,0 +1,61 @@
+"""lint.docs: docs/errors.md has each error code of the sources, and README.md each flag.
+
+docs.py [TRANSLOAD]: with the binary, flags are compared with what its --help says."""
+
+import re
+import subprocess
+import sys
+
+import tree
+
+COMMANDS = ("generate", "score", "tokenize", "inspect", "synth")
+# Flags in README.md that other programs take.
+NOT_OURS = {"--asan", "--tsan", "--fuzz", "--tidy", "--fix", "--preset", "--build", "--help"}
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+
+
+def codes_in_sources():
+    kinds = re.findall(r'case Kind::\w+: return "(\w+)"', tree.read("base/error.cc"))
+    listed = tree.read("engine/job/line.h").split("// A line that cannot run", 1)[1]
+    lines = re.findall(r'^  // .*', listed.split("std::string code;")[0], re.MULTILINE)
+    thrown = []
+    for path in tree.code_files():
+        if path.startswith(("engine/job/", "tools/")):
+            thrown += re.findall(r'\bfail\(\s*"([a-z_]+)"', tree.read(path))
+    return set(kinds) | set(re.findall(r'"([a-z_]+)"', "\n".join(lines))) | set(thrown)
+
+
+def codes_in_docs(text):
+    return set(re.findall(r"^\| `([a-z_0-9]+)` \|", text, re.MULTILINE))
+
+
+def flags(text):
+    return set(FLAG.findall(text))
+
+
+def difference(what, here, there):
+    return [f"{what}: {name}" for name in sorted(set(here) - set(there))]
+
+
+def check_flags(binary, readme):
+    """README.md against the help of all commands."""
+    known = set()
+    for command in COMMANDS:
+        help_text = subprocess.run([binary, command, "--help"], capture_output=True, text=True,
+                                   check=True)
+        known |= flags(help_text.stdout)
+    return difference("README.md names a flag that no command has", flags(readme) - NOT_OURS,
+                      known)
+
+
+def main():
+    written, found = codes_in_docs(tree.read("docs/errors.md")), codes_in_sources()
+    findings = difference("docs/errors.md lacks the code", found, written)
+    findings += difference("docs/errors.md has a code that no source has", written, found)
+    if len(sys.argv) > 1:
+        findings += check_flags(sys.argv[1], tree.read("README.md"))
+    tree.report("lint.docs", 2, findings)
+
+
+if __name__ == "__main__":
+    main()
