@@ -21,8 +21,8 @@ def codes_in_sources():
     thrown = []
     for path in tree.code_files():
         if path.startswith(("engine/job/", "tools/")):
-            thrown += re.findall(r'\bfail\(\s*"([a-z_]+)"', tree.read(path))
-    return set(kinds) | set(re.findall(r'"([a-z_]+)"', "\n".join(lines))) | set(thrown)
+            thrown += re.findall(r'\bfail\(\s*"([a-z_0-9]+)"', tree.read(path))
+    return set(kinds) | set(re.findall(r'"([a-z_0-9]+)"', "\n".join(lines))) | set(thrown)
 
 
 def codes_in_docs(text):

@@ -4,6 +4,7 @@ import os
 import tempfile
 import unittest
 
+import docs
 import formatting
 import headers
 import includes
@@ -107,6 +108,16 @@ class Paths(unittest.TestCase):
 
     def test_permits_paths_below_something(self):
         self.assertEqual([], paths.check_bytes("a", b"~/work/ $ROOT/root/ a/home/b /etc /tmp/x"))
+
+
+class Docs(unittest.TestCase):
+    def test_reads_codes_and_flags(self):
+        self.assertEqual({"io", "invalid_utf8"},
+                         docs.codes_in_docs("| `io` | 5 |\n| `invalid_utf8` | x |\n"))
+        self.assertEqual({"--top-p", "--json"}, docs.flags("`--top-p`, `--json FILE` a--b ---"))
+        self.assertEqual(["lacks: b"], docs.difference("lacks", {"a", "b"}, {"a", "c"}))
+        self.assertIn("does_not_fit", docs.codes_in_sources())
+        self.assertIn("missing_text", docs.codes_in_sources())
 
 
 class Tree(unittest.TestCase):
