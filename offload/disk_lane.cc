@@ -216,9 +216,9 @@ void RingDiskLane::collect(bool wait) {
 }
 
 bool RingDiskLane::oldest_done() {
-  const Transfer& oldest = transfer(oldest_);
-  const bool handed_out = oldest.failed || oldest_ < cutting_;
-  return handed_out && oldest.pieces == 0;
+  // pump() hands out in order and stops only when all slots are taken or nothing is left: a
+  // transfer without pieces under way that is the oldest has nothing left either.
+  return transfer(oldest_).pieces == 0;
 }
 
 uint64_t RingDiskLane::finish() {
@@ -245,7 +245,6 @@ uint64_t RingDiskLane::take_oldest() {
   const Transfer taken = transfer(oldest_);
   first_request_ = taken.end_request;
   ++oldest_;
-  cutting_ = std::max(cutting_, oldest_);
   if (taken.failed) throw_failure(taken);
   return taken.token;
 }

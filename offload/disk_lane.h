@@ -88,6 +88,7 @@ class RingDiskLane : public DiskLane {
   void release(int32_t slot);
   // Takes all completions that are there, waiting for one if `wait`.
   void collect(bool wait);
+  // Requires: pump() came last.
   bool oldest_done();
   // Removes the oldest, throws if it failed.
   uint64_t take_oldest();

@@ -165,6 +165,7 @@ TEST_P(DiskFaultsTest, NameTheFixOfAFullDisk) {
   EXPECT_THAT(
       failing_write(&faults, Kind::kIo),
       AllOf(HasSubstr("'/the/spill'"), HasSubstr("--disk-dir"), HasSubstr("No space left")));
+  EXPECT_EQ(faults.count(), 1) << "a failed transfer goes on";
 }
 
 TEST_P(DiskFaultsTest, EndAWriteThatNeverMoves) {
