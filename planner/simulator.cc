@@ -37,16 +37,24 @@ class JobState {
     state_.more_waiting = next_ + state_.waiting.size() < requests_.size();
     return state_;
   }
-  // The tokens that the sweep made.
-  int64_t follow(const Sweep& sweep) {
+  void follow(const Sweep& sweep) {
     for (const Admission& admission : sweep.admissions) {
       const RequestLength& request = requests_[next_ + static_cast<size_t>(admission.waiting)];
       left_[static_cast<size_t>(admission.row_slot)] = keeps_kv_ ? request.new_tokens : 1;
+      admitted_tokens_ += keeps_kv_ ? request.new_tokens : request.head_rows;
     }
     next_ += sweep.admissions.size();
     for (const BatchSweep& batch : sweep.batches)
       for (const SweepRow& row : batch.rows) --left_[static_cast<size_t>(row.row_slot)];
-    return sweep.head_rows;
+    made_tokens_ += sweep.head_rows;
+  }
+  int64_t admitted() const { return static_cast<int64_t>(next_); }
+  int64_t made_tokens() const { return made_tokens_; }
+  // Decode sweeps until all admitted requests are done, if all rows ended at once.
+  double sweeps_to_come() const {
+    const auto running = std::count_if(left_.begin(), left_.end(), [](int64_t l) { return l > 0; });
+    if (running == 0) return 0;
+    return static_cast<double>(admitted_tokens_ - made_tokens_) / static_cast<double>(running);
   }
 
  private:
@@ -55,6 +63,8 @@ class JobState {
   BatchState state_;
   std::vector<int64_t> left_;  // new tokens to come, by row slot
   size_t next_ = 0;
+  int64_t admitted_tokens_ = 0;  // new tokens of the requests so far
+  int64_t made_tokens_ = 0;
 };
 
 int64_t token_count(const Plan& plan, std::span<const RequestLength> requests) {
@@ -62,6 +72,20 @@ int64_t token_count(const Plan& plan, std::span<const RequestLength> requests) {
   for (const RequestLength& request : requests)
     tokens += plan.keeps_kv() ? request.new_tokens : request.head_rows;
   return tokens;
+}
+
+void extrapolate(const Plan& plan, std::span<const RequestLength> requests,
+                 const SimulationLimits& limits, const JobState& job, Prediction& out) {
+  const auto listed = static_cast<int64_t>(requests.size());
+  const int64_t count = limits.requests > 0 ? limits.requests : listed;
+  const int64_t tokens = token_count(plan, requests);
+  out.tokens = listed == 0 ? 0 : tokens / listed * count + tokens % listed * count / listed;
+  const double pace_s = out.decode_sweep_s > 0 ? out.decode_sweep_s : out.first_sweep_s;
+  const double admitted_s = out.simulated_s + job.sweeps_to_come() * pace_s;
+  const auto admitted = static_cast<double>(std::max<int64_t>(job.admitted(), 1));
+  out.extrapolated = job.made_tokens() < out.tokens;
+  out.seconds = admitted_s * std::max(1.0, static_cast<double>(count) / admitted);
+  if (out.seconds > 0) out.tokens_per_s = static_cast<double>(out.tokens) / out.seconds;
 }
 
 class Keeper : public TaskSink {
@@ -149,16 +173,14 @@ Prediction simulate(const layout::Model& model, const Plan& plan, const Footprin
   VirtualClock clock(plan, machine, timed);
   JobState job(plan, requests);
   Prediction out;
-  out.tokens = token_count(plan, requests);
   schedule.start(clock);
   double decode_s = 0;
   int64_t decode_sweeps = 0;
-  int64_t made = 0;
-  while (!job.is_done() && out.sweeps < limits.max_sweeps) {
+  while (!job.is_done() && out.sweeps < limits.max_sweeps && decode_sweeps < limits.decode_sweeps) {
     const double before_s = clock.sampled();
     const Sweep& sweep = schedule.next(job.state(), clock);
     clock.run();
-    made += job.follow(sweep);
+    job.follow(sweep);
     if (++out.sweeps == 1) {
       out.first_sweep_s = clock.sampled();
     } else if (sweep.admissions.empty()) {
@@ -167,19 +189,15 @@ Prediction simulate(const layout::Model& model, const Plan& plan, const Footprin
     }
   }
   out.simulated_s = clock.sampled();
-  out.extrapolated = made < out.tokens;
-  out.seconds = out.simulated_s;
-  const double later_s = out.simulated_s - out.first_sweep_s;
-  if (out.extrapolated)
-    out.seconds *= static_cast<double>(out.tokens) / static_cast<double>(std::max<int64_t>(made, 1));
+  out.busy_s = clock.busy();
+  out.bytes = clock.bytes();
   if (decode_sweeps > 0) {
     out.decode_sweep_s = decode_s / static_cast<double>(decode_sweeps);
   } else if (out.sweeps > 1) {
-    out.decode_sweep_s = later_s / static_cast<double>(out.sweeps - 1);
+    out.decode_sweep_s =
+        (out.simulated_s - out.first_sweep_s) / static_cast<double>(out.sweeps - 1);
   }
-  if (out.seconds > 0) out.tokens_per_s = static_cast<double>(out.tokens) / out.seconds;
-  out.busy_s = clock.busy();
-  out.bytes = clock.bytes();
+  extrapolate(plan, requests, limits, job, out);
   return out;
 }
 

@@ -79,8 +79,12 @@ struct Prediction {
   Lane bottleneck() const;        // the busiest lane
 };
 
+// What is simulated of a job; the rest is extrapolated: requests under way go on at the decode
+// sweep's pace, later ones take as long as those before them.
 struct SimulationLimits {
-  int64_t max_sweeps = 1 << 20;  // after these the rest is extrapolated at the rate so far
+  int64_t max_sweeps = 1 << 20;
+  int64_t decode_sweeps = 1 << 20;  // stop after so many sweeps without a prompt
+  int64_t requests = 0;             // of the job, which are like those given; 0: just those given
 };
 
 // Runs the job through the schedule. `needs` is footprint(model, plan).
