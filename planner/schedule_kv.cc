@@ -94,7 +94,6 @@ void Schedule::decode_group(Visit& visit, const Group& group, const GroupSize& s
 Task Schedule::group_task(TaskKind kind, Lane lane, const Visit& visit, int32_t index) {
   Task made = visit_task(kind, lane, visit);
   made.index = index;
-  made.target = static_cast<int64_t>(visit.buffer);
   return made;
 }
 
@@ -123,6 +122,10 @@ void Schedule::use_home(Task& task, const Visit& visit, const Group& group, Tier
     if (!row.prompt) {
       end = row.position / kKvBlockSlots + 1;
       begin = writes ? end - 1 : 0;
+      // There is nothing to read in a block that this token opens, but for attention on the host,
+      // which comes after the store.
+      const bool opens = row.position % kKvBlockSlots == 0;
+      if (opens && !writes && task.kind != TaskKind::kHostAttend) --end;
     }
     for (int64_t block = begin; block < end; ++block) {
       const auto place = kv_.at(row.row_slot, visit.layer, block);

@@ -18,6 +18,8 @@ Task Schedule::visit_task(TaskKind kind, Lane lane, const Visit& visit) {
   Task made = task(kind, lane);
   made.layer = visit.layer;
   made.batch = visit.batch;
+  made.visit_buffer = static_cast<int32_t>(visit.buffer);
+  made.work = static_cast<int32_t>(visit.work);
   made.needs.add(sampled_);
   return made;
 }
@@ -45,7 +47,6 @@ void Schedule::load_hidden(Visit& visit) {
   if (rows <= 0) return;
   Task load = visit_task(TaskKind::kLoadHidden, Lane::kHostToDevice, visit);
   load.bytes = rows * model_.spec.hidden * kFloat;
-  load.index = static_cast<int32_t>(visit.work);
   hidden_host_[static_cast<size_t>(visit.batch)].read_by(load);
   hidden_work_[visit.work].written_by(load);
   const int64_t home = visit.batch * needs_.host_rows * model_.spec.hidden * kFloat;
@@ -61,7 +62,6 @@ void Schedule::store_hidden(Visit& visit) {
   if (rows <= 0) return;
   Task store = visit_task(TaskKind::kStoreHidden, Lane::kDeviceToHost, visit);
   store.bytes = rows * model_.spec.hidden * kFloat;
-  store.index = static_cast<int32_t>(visit.work);
   hidden_work_[visit.work].read_by(store);
   hidden_host_[static_cast<size_t>(visit.batch)].written_by(store);
   const int64_t home = visit.batch * needs_.host_rows * model_.spec.hidden * kFloat;
@@ -135,8 +135,6 @@ void Schedule::front(Visit& visit) {
   load_hidden(visit);
   const BatchSweep& rows = batch(visit.batch);
   Task in = visit_task(TaskKind::kAttentionIn, Lane::kDeviceCompute, visit);
-  in.index = static_cast<int32_t>(visit.buffer);
-  in.source = static_cast<int64_t>(visit.work);
   read_weights(in, rows.tokens, true);
   use_hidden(in, visit, false);
   visit_clock_[visit.buffer].written_by(in);
@@ -155,7 +153,6 @@ void Schedule::prompts(Visit& visit) {
   const BatchSweep& rows = batch(visit.batch);
   const auto first = static_cast<size_t>(rows.decode_rows);
   Task attend = visit_task(TaskKind::kAttendPrompt, Lane::kDeviceCompute, visit);
-  attend.target = static_cast<int64_t>(visit.buffer);
   attend.index = static_cast<int32_t>(sweep().groups.size());  // a group for each prompt
   for (size_t i = first; i < rows.rows.size(); ++i) {
     const SweepRow& row = rows.rows[i];
@@ -183,8 +180,6 @@ void Schedule::prompts(Visit& visit) {
 // From the output projection on.
 void Schedule::back(Visit& visit) {
   Task out = visit_task(TaskKind::kAttentionOut, Lane::kDeviceCompute, visit);
-  out.index = static_cast<int32_t>(visit.buffer);
-  out.source = static_cast<int64_t>(visit.work);
   out.needs.add(visit.attention);
   read_weights(out, batch(visit.batch).tokens, false);
   visit_clock_[visit.buffer].read_by(out);
@@ -202,7 +197,6 @@ void Schedule::finish_rows(int32_t b) {
               .attention = {}};
   load_hidden(visit);
   Task final = visit_task(TaskKind::kFinal, Lane::kDeviceCompute, visit);
-  final.source = static_cast<int64_t>(visit.work);
   final.bytes = batch(b).head_rows * model_.spec.hidden * kFloat;
   use_hidden(final, visit, false);
   emit(final);

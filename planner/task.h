@@ -69,7 +69,9 @@ struct Task {
   int64_t sweep = 0;   // 0: the start; weight loads carry the sweep that uses them
   int32_t layer = -1;  // or the stage of the weight stream
   int32_t batch = -1;
-  int32_t index = -1;  // piece of the stage, group of the visit, or resident slice
+  int32_t index = -1;  // piece of the stage, group of the sweep, or resident slice
+  int32_t visit_buffer = 0;  // of queries, keys and values
+  int32_t work = 0;          // working copy of hidden rows that live on the host
   int64_t bytes = 0;   // moved by the lane; compute lanes: weights and KV read
   int64_t flops = 0;
   int64_t source = 0;  // offset in the buffer read (staging)

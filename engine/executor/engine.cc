@@ -1,0 +1,126 @@
+#include "engine/executor/engine.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/check.h"
+
+namespace transload::engine {
+namespace {
+
+constexpr double kTickSeconds = 0.5;
+
+planner::Footprint checked_footprint(const layout::Model& model, const planner::Plan& plan) {
+  planner::Footprint needs = planner::footprint(model, plan);
+  planner::check_fits(model, plan, needs);
+  return needs;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+Engine::Engine(const layout::Model& model, const planner::Plan& plan, const EngineOptions& options)
+    : plan_(plan),
+      options_(options),
+      needs_(checked_footprint(model, plan)),
+      schedule_(model, plan, needs_),
+      performer_(model, plan, needs_, options.performer) {
+  executor_ = options.make_executor ? options.make_executor(performer_)
+                                    : std::make_unique<Lanes>(performer_, options.observer);
+  sink_ = std::make_unique<Sink>(*executor_);
+  const auto slots = static_cast<size_t>(plan.row_slots());
+  state_.active.resize(slots);
+  state_.waiting.reserve(slots);
+  waiting_.reserve(slots);
+}
+
+Engine::~Engine() = default;
+
+// Keeps as many sequences ready as there are row slots.
+void Engine::fill_waiting(Feed& feed) {
+  while (!feed_ended_ && waiting_.size() < state_.active.size()) {
+    std::optional<Sequence> sequence = feed.next();
+    if (!sequence) {
+      feed_ended_ = true;
+    } else {
+      waiting_.push_back(std::move(*sequence));
+    }
+  }
+  state_.waiting.clear();
+  for (const Sequence& sequence : waiting_)
+    state_.waiting.push_back(
+        {sequence.prompt_tokens, sequence.max_new_tokens, sequence.head_rows});
+  state_.more_waiting = !feed_ended_;
+}
+
+void Engine::wait_for(const planner::Dependencies& needs, Feed& feed, const planner::Sweep& sweep) {
+  int64_t decode_rows = 0;
+  for (const planner::BatchSweep& batch : sweep.batches) decode_rows += batch.decode_rows;
+  while (!executor_->wait(needs, kTickSeconds))
+    feed.tick(sweep.number, sweep.tokens - decode_rows, decode_rows);
+  feed.tick(sweep.number, sweep.tokens - decode_rows, decode_rows);
+}
+
+void Engine::advance(Feed& feed, const planner::Sweep& sweep) {
+  for (const planner::BatchSweep& batch : sweep.batches)
+    for (const planner::SweepRow& row : batch.rows) {
+      const auto slot = static_cast<size_t>(row.row_slot);
+      Sequence& sequence = performer_.sequences()[slot];
+      if (row.prompt) stats_.prompt_tokens += row.tokens;
+      ++stats_.row_steps;
+      if (plan_.keeps_kv() && sequence.error.empty()) {
+        sequence.tokens.push_back(sequence.sampled.token);
+        ++stats_.new_tokens;
+      }
+      state_.active[slot] = feed.advance(sequence) && plan_.keeps_kv();
+    }
+}
+
+// Runs one sweep; false when there is nothing to do.
+bool Engine::sweep(Feed& feed) {
+  fill_waiting(feed);
+  const bool any_active =
+      std::any_of(state_.active.begin(), state_.active.end(), [](bool active) { return active; });
+  if (!any_active && waiting_.empty()) return false;
+  if (options_.record_states != nullptr) options_.record_states->push_back(state_);
+  // The schedule's record of the sweep before last is overwritten: its last stores must be done.
+  planner::Dependencies& emitted = emitted_[static_cast<size_t>(stats_.sweeps % 2)];
+  while (!executor_->wait(emitted, kTickSeconds)) feed.tick(stats_.sweeps, 0, 0);
+  const planner::Sweep& now = schedule_.next(state_, *sink_);
+  emitted = sink_->last;
+  performer_.set_sweep(now);
+  int64_t moved = 0;
+  for (const planner::Admission& admission : now.admissions) {
+    performer_.sequences()[static_cast<size_t>(admission.row_slot)] =
+        std::move(waiting_[static_cast<size_t>(admission.waiting)]);
+    ++moved;
+  }
+  waiting_.erase(waiting_.begin(), waiting_.begin() + moved);
+  executor_->flush();
+  ++stats_.sweeps;
+  planner::Dependencies sampled;
+  sampled.add(planner::Lane::kDeviceCompute,
+              sink_->last.last[static_cast<size_t>(planner::Lane::kDeviceCompute)]);
+  wait_for(sampled, feed, now);
+  advance(feed, now);
+  return true;
+}
+
+RunStats Engine::run(Feed& feed) {
+  const auto start = std::chrono::steady_clock::now();
+  schedule_.start(*sink_);
+  executor_->flush();
+  planner::Dependencies loaded = sink_->last;
+  while (!executor_->wait(loaded, kTickSeconds)) feed.tick(0, 0, 0);
+  stats_.load_seconds = seconds_since(start);
+  while (!feed.stop_requested() && sweep(feed)) {
+  }
+  stats_.seconds = seconds_since(start);
+  stats_.lanes = executor_->times();
+  return stats_;
+}
+
+}  // namespace transload::engine
