@@ -67,15 +67,17 @@ const AddedToken* AddedTokenFinder::longest_at(std::string_view text) const {
     while (first != last && first->text.size() == i) ++first;
     if (i == text.size()) break;
     const auto byte = static_cast<uint8_t>(text[i]);
-    const auto byte_at = [i](const AddedToken& token) { return static_cast<uint8_t>(token.text[i]); };
+    const auto byte_at = [i](const AddedToken& token) {
+      return static_cast<uint8_t>(token.text[i]);
+    };
     first = std::partition_point(first, last, [&](const auto& t) { return byte_at(t) < byte; });
     last = std::partition_point(first, last, [&](const auto& t) { return byte_at(t) == byte; });
   }
   return longest;
 }
 
-void AddedTokenFinder::split(
-    std::string_view text, const std::function<void(std::string_view, int32_t id)>& part) const {
+void AddedTokenFinder::split(std::string_view text,
+                             const std::function<void(std::string_view, int32_t id)>& part) const {
   size_t done = 0, at = 0;  // handed over up to done; searched up to at
   while (at < text.size()) {
     const AddedToken* token =

@@ -9,6 +9,7 @@
 #include "engine/tokenizer/bpe_model.h"
 #include "engine/tokenizer/byte_level.h"
 #include "engine/tokenizer/normalizer.h"
+#include "engine/tokenizer/shown.h"
 
 namespace transload::engine {
 namespace {
@@ -39,13 +40,14 @@ Vocabulary make_vocabulary(const TokenizerRules& rules) {
   for (int32_t id = 0; id < rules.tokens.size(); ++id) {
     const std::string_view spelling = rules.tokens[id];
     if (spelling.empty()) continue;
-    // A spelling outside the byte alphabet cannot come from bytes: an added token, or one out of use.
+    // A spelling outside the byte alphabet cannot come from bytes: an added token, or one out of
+    // use.
     if (is_byte_level(rules) && !bytes_of_spelling(spelling)) continue;
     if (!rules.mergeable.empty() && !rules.mergeable[static_cast<size_t>(id)]) continue;
     if (!vocabulary.insert(id)) {
       throw Error(Kind::kBadInput,
                   fmt::format("{}: token {} ({}) is in the vocabulary twice; the file is damaged",
-                              rules.source, id, spelling));
+                              rules.source, id, shown(spelling)));
     }
   }
   return vocabulary;
@@ -123,10 +125,11 @@ void BpeModel::fill_merges(const TokenizerRules& rules) {
     const int32_t left_token = vocabulary_.find(left), right_token = vocabulary_.find(right);
     const int32_t token = vocabulary_.find(left + right);
     if (left_token == kNoToken || right_token == kNoToken || token == kNoToken) {
-      throw Error(Kind::kBadInput,
-                  fmt::format("{}: merge {} ({} {}) names or makes a token that is not in the "
-                              "vocabulary; vocabulary and merges are not of one model",
-                              rules.source, i, rules.merges[2 * i], rules.merges[2 * i + 1]));
+      throw Error(
+          Kind::kBadInput,
+          fmt::format("{}: merge {} ({}, {}) names or makes a token that is not in the "
+                      "vocabulary; vocabulary and merges are not of one model",
+                      rules.source, i, shown(rules.merges[2 * i]), shown(rules.merges[2 * i + 1])));
     }
     merges_.insert(left_token, right_token, {static_cast<uint32_t>(i), token});
   }
@@ -136,14 +139,13 @@ void BpeModel::fill_score_ranks(const TokenizerRules& rules) {
   std::vector<float> best_first = rules.scores;
   for (size_t id = 0; id < best_first.size(); ++id) {
     if (!std::isnan(best_first[id])) continue;
-    throw Error(Kind::kBadInput, fmt::format("{}: the score of token {} is not a number",
-                                             rules.source, id));
+    throw Error(Kind::kBadInput,
+                fmt::format("{}: the score of token {} is not a number", rules.source, id));
   }
   std::sort(best_first.begin(), best_first.end(), std::greater<>());
   best_first.erase(std::unique(best_first.begin(), best_first.end()), best_first.end());
   for (const float score : rules.scores) {
-    const auto at =
-        std::lower_bound(best_first.begin(), best_first.end(), score, std::greater<>());
+    const auto at = std::lower_bound(best_first.begin(), best_first.end(), score, std::greater<>());
     score_ranks_.push_back(static_cast<uint32_t>(at - best_first.begin()));
   }
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "engine/tokenizer/normalizer.h"
+#include "engine/tokenizer/shown.h"
 #include "engine/tokenizer/utf8.h"
 
 namespace transload::engine {
@@ -33,7 +34,7 @@ std::vector<AddedToken> normalized_tokens(const TokenizerRules& rules) {
 [[noreturn]] void refuse_added(const TokenizerRules& rules, const AddedToken& token,
                                const std::string& why) {
   throw Error(Kind::kBadInput, fmt::format("{}: added token {} with id {} {}; the file is damaged",
-                                           rules.source, token.text, token.id, why));
+                                           rules.source, shown(token.text), token.id, why));
 }
 
 // Added tokens by id, as the vocabulary's own spellings are.
@@ -48,10 +49,11 @@ std::vector<std::string_view> added_by_id(const TokenizerRules& rules) {
     std::string_view& text = texts[static_cast<size_t>(token.id)];
     const bool in_model = token.id < rules.tokens.size() && !rules.tokens[token.id].empty();
     if (in_model && rules.tokens[token.id] != token.text) {
-      refuse_added(rules, token, fmt::format("is {} in the vocabulary", rules.tokens[token.id]));
+      refuse_added(rules, token,
+                   fmt::format("is {} in the vocabulary", shown(rules.tokens[token.id])));
     }
     if (!text.empty() && text != token.text) {
-      refuse_added(rules, token, fmt::format("shares it with {}", text));
+      refuse_added(rules, token, fmt::format("shares it with {}", shown(text)));
     }
     text = token.text;
   }

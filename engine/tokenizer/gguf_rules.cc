@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/tokenizer/model_tables.h"
+#include "engine/tokenizer/shown.h"
 #include "engine/tokenizer/tokenizer_json.h"
 
 namespace transload::engine {
@@ -82,7 +83,8 @@ int32_t token(const GgufTokenizer& gguf, const std::string& key, const Tokenizer
   if (value == nullptr) return kNoToken;
   const bool good = value->is_number_integer() && value->get<int64_t>() >= 0 &&
                     value->get<int64_t>() < rules.tokens.size();
-  if (!good) damaged(gguf, fmt::format("tokenizer.ggml.{} {} is no token", key, value->dump()));
+  if (!good)
+    damaged(gguf, fmt::format("tokenizer.ggml.{} {} is no token", key, shown_json(*value)));
   return static_cast<int32_t>(value->get<int64_t>());
 }
 
@@ -98,8 +100,7 @@ const StringTable& strings(const GgufTokenizer& gguf, const std::string& key) {
 const std::vector<double>& numbers(const GgufTokenizer& gguf, const std::string& key,
                                    int64_t tokens) {
   const auto at = gguf.number_arrays.find("tokenizer.ggml." + key);
-  const int64_t size =
-      at == gguf.number_arrays.end() ? 0 : static_cast<int64_t>(at->second.size());
+  const int64_t size = at == gguf.number_arrays.end() ? 0 : static_cast<int64_t>(at->second.size());
   if (size != tokens) {
     damaged(gguf, fmt::format("tokenizer.ggml.{} has {} entries for {} tokens", key, size, tokens));
   }
@@ -135,7 +136,7 @@ void read_byte_level(const GgufTokenizer& gguf, TokenizerRules& rules) {
   for (const PreKind& known : kPreKinds) {
     if (known.name == name) kind = &known;
   }
-  if (kind == nullptr) refuse(gguf, fmt::format("tokenizer.ggml.pre {}", name));
+  if (kind == nullptr) refuse(gguf, fmt::format("tokenizer.ggml.pre {}", shown(name)));
   if (kind->nfc) rules.normalize.push_back({NormalizeRule::Kind::kNfc, {}, {}});
   if (kind->digits_first) {
     rules.split.push_back({SplitRule::Kind::kPattern, R"(\p{N})", true, true});
@@ -189,12 +190,14 @@ TokenizerRules read_gguf_tokenizer(const GgufTokenizer& gguf) {
     read_tokens(gguf, rules);
     read_scored(gguf, rules);
   } else {
-    refuse(gguf, fmt::format("tokenizer.ggml.model {}", model));
+    refuse(gguf, fmt::format("tokenizer.ggml.model {}", shown(model)));
   }
-  if (flag(gguf, "add_eos_token", false)) rules.suffix.push_back(token(gguf, "eos_token_id", rules));
+  if (flag(gguf, "add_eos_token", false))
+    rules.suffix.push_back(token(gguf, "eos_token_id", rules));
   for (const auto& around : {rules.prefix, rules.suffix}) {
     for (const int32_t id : around) {
-      if (id == kNoToken) damaged(gguf, "add_bos_token or add_eos_token asks for a token not given");
+      if (id == kNoToken)
+        damaged(gguf, "add_bos_token or add_eos_token asks for a token not given");
     }
   }
   return rules;

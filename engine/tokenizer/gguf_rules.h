@@ -2,10 +2,9 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/tokenizer/rules.h"
@@ -20,10 +19,11 @@ struct GgufTokenizer {
   std::string source;  // the file, for errors
 };
 
-// Models "gpt2" (byte-level; words as tokenizer.ggml.pre says) and "llama" (SentencePiece by scores).
-// Requires: tokenizer.ggml.model is there. Errors, naming `source` and the key: kUnsupported for
-// another model or pre kind, kBadInput for arrays that are missing or of different lengths.
-// Source: the GGUF specification; pre kinds as llama.cpp and the models' own tokenizer.json.
+// Models "gpt2" (byte-level; words as tokenizer.ggml.pre says) and "llama" (SentencePiece by
+// scores). Requires: tokenizer.ggml.model is there. Errors, naming `source` and the key:
+// kUnsupported for another model or pre kind, kBadInput for arrays that are missing or of different
+// lengths. Source: the GGUF specification; pre kinds as llama.cpp and the models' own
+// tokenizer.json.
 TokenizerRules read_gguf_tokenizer(const GgufTokenizer& gguf);
 
 }  // namespace transload::engine

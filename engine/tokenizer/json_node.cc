@@ -5,13 +5,22 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/tokenizer/shown.h"
 
 namespace transload::engine {
+namespace {
+
+constexpr std::string_view kNameCharacters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_[]";
+
+}  // namespace
 
 JsonNode::JsonNode(const nlohmann::json& value, const JsonNode& parent, std::string_view step)
     : value_(&value), file_(parent.file_), path_(parent.path_) {
   if (!path_.empty() && !step.starts_with('[')) path_ += '.';
-  path_ += step;
+  // Keys that are no plain names (a map of tokens) are quoted.
+  const bool plain = step.find_first_not_of(kNameCharacters) == std::string_view::npos;
+  path_ += plain ? std::string(step) : shown(step);
 }
 
 std::string JsonNode::place() const {
@@ -35,7 +44,7 @@ std::optional<JsonNode> JsonNode::find(std::string_view key) const {
 
 JsonNode JsonNode::operator[](std::string_view key) const {
   const auto found = find(key);
-  if (!found) damaged(fmt::format("{} is missing", key));
+  if (!found) damaged(fmt::format("{} is missing", shown(key)));
   return *found;
 }
 
@@ -78,7 +87,7 @@ bool JsonNode::boolean_or(std::string_view key, bool otherwise) const {
 void JsonNode::allow_only(std::initializer_list<std::string_view> allowed) const {
   for (const std::string& key : keys()) {
     if (std::find(allowed.begin(), allowed.end(), key) == allowed.end()) {
-      refuse(fmt::format("the key {}", key));
+      refuse(fmt::format("the key {}", shown(key)));
     }
   }
 }

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <initializer_list>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 namespace transload::engine {
 
@@ -16,12 +15,13 @@ namespace transload::engine {
 class JsonNode {
  public:
   // Requires: `value` outlives the node and all made from it.
-  JsonNode(const nlohmann::json& value, std::string file) : value_(&value), file_(std::move(file)) {}
+  JsonNode(const nlohmann::json& value, std::string file)
+      : value_(&value), file_(std::move(file)) {}
 
-  JsonNode operator[](std::string_view key) const;          // a key that must be there
-  std::optional<JsonNode> find(std::string_view key) const; // nothing where absent or null
-  std::vector<JsonNode> elements() const;                   // of an array
-  std::vector<std::string> keys() const;                    // of an object
+  JsonNode operator[](std::string_view key) const;           // a key that must be there
+  std::optional<JsonNode> find(std::string_view key) const;  // nothing where absent or null
+  std::vector<JsonNode> elements() const;                    // of an array
+  std::vector<std::string> keys() const;                     // of an object
 
   std::string string() const;
   bool boolean() const;

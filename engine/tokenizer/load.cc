@@ -61,10 +61,12 @@ TokenizerRules from_vocab_files(const Checkpoint& checkpoint) {
 
 std::optional<TokenizerRules> find_rules(const Checkpoint& checkpoint) {
   if (checkpoint.kind == Checkpoint::Kind::kGguf) {
-    const std::string model = checkpoint.metadata.value("tokenizer.ggml.model", "no_vocab");
-    if (model == "no_vocab" || model == "none") return std::nullopt;
-    return read_gguf_tokenizer({checkpoint.metadata, checkpoint.string_arrays,
-                                checkpoint.number_arrays, checkpoint.path});
+    const auto model = checkpoint.metadata.find("tokenizer.ggml.model");
+    const bool none =
+        model == checkpoint.metadata.end() || *model == "no_vocab" || *model == "none";
+    if (none) return std::nullopt;
+    return read_gguf_tokenizer(
+        {checkpoint.metadata, checkpoint.string_arrays, checkpoint.number_arrays, checkpoint.path});
   }
   const std::string whole = path_of(checkpoint, "tokenizer.json");
   if (exists(whole)) return from_tokenizer_json(checkpoint, whole);

@@ -14,8 +14,8 @@ struct Merge {
   int32_t token = kNoToken;  // none: the two do not merge
 };
 
-// Invariant: at most three quarters of the table's places are taken (open addressing, 16 bytes each).
-// Threads: find is const and may run on several threads.
+// Invariant: at most three quarters of the table's places are taken (open addressing, 16 bytes
+// each). Threads: find is const and may run on several threads.
 class MergeTable {
  public:
   explicit MergeTable(int64_t count);

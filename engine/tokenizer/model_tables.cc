@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "engine/tokenizer/shown.h"
 
 namespace transload::engine {
 namespace {
@@ -36,7 +37,7 @@ class VocabularySink {
       return false;
     }
     if (event != Json::parse_event_t::value || !parsed.is_number_integer()) {
-      damaged(source_, fmt::format("the id of token {} is no integer", token_));
+      damaged(source_, fmt::format("the id of token {} is no integer", shown(token_)));
     }
     entries_.add(token_, parsed.get<int64_t>(), source_);
     return true;
@@ -50,11 +51,17 @@ class VocabularySink {
   VocabularyEntries entries_;
 };
 
+[[noreturn]] void refuse_unreadable(const std::string& source) {
+  throw Error(Kind::kIo, source + ": reading failed; it must be a file on a sound disk");
+}
+
 Json parse(std::istream& in, const Json::parser_callback_t& callback, const std::string& source) {
   try {
     return Json::parse(in, callback);
   } catch (const Json::exception& error) {
-    damaged(source, fmt::format("not valid JSON: {}", error.what()));
+    damaged(source, fmt::format("not valid JSON: {}", shown(error.what())));
+  } catch (const std::ios_base::failure&) {
+    refuse_unreadable(source);
   }
 }
 
@@ -84,9 +91,9 @@ class TokenizerSink {
  private:
   void on_model_key(Json::parse_event_t event, const Json& parsed) {
     if (key_ == "type" && event == Json::parse_event_t::value && parsed != "BPE") {
-      refuse_model(parsed.dump());
+      refuse_model(shown_json(parsed));
     }
-    if (key_ == "vocab" && event == Json::parse_event_t::array_start) refuse_model("Unigram");
+    if (key_ == "vocab" && event == Json::parse_event_t::array_start) refuse_model("\"Unigram\"");
   }
 
   [[noreturn]] void refuse_model(const std::string& name) const {
@@ -125,7 +132,7 @@ class TokenizerSink {
 
 void VocabularyEntries::add(std::string_view token, int64_t id, const std::string& source) {
   if (id < 0 || id >= kMaxVocabulary) {
-    damaged(source, fmt::format("the id {} of token {} is out of range", id, token));
+    damaged(source, fmt::format("the id {} of token {} is out of range", id, shown(token)));
   }
   append_bounded(tokens_, token, source);
   ids_.push_back(static_cast<int32_t>(id));
@@ -142,7 +149,8 @@ StringTable VocabularyEntries::by_id(const std::string& source) const {
   for (const int32_t entry : order) {
     const int32_t id = ids_[static_cast<size_t>(entry)];
     if (id < table.size()) {
-      damaged(source, fmt::format("tokens {} and {} both have id {}", table[id], tokens_[entry], id));
+      damaged(source, fmt::format("tokens {} and {} both have id {}", shown(table[id]),
+                                  shown(tokens_[entry]), id));
     }
     table.ends.resize(static_cast<size_t>(id), static_cast<uint32_t>(table.bytes.size()));
     append(table, tokens_[entry]);
@@ -154,7 +162,7 @@ void append_merge(StringTable& merges, std::string_view text, const std::string&
   const size_t space = text.find(' ');
   if (space == std::string_view::npos || space == 0 || space + 1 == text.size() ||
       text.find(' ', space + 1) != std::string_view::npos) {
-    damaged(source, fmt::format("merge {} ({}) is not two tokens", merges.size() / 2, text));
+    damaged(source, fmt::format("merge {} ({}) is not two tokens", merges.size() / 2, shown(text)));
   }
   append_bounded(merges, text.substr(0, space), source);
   append_bounded(merges, text.substr(space + 1), source);
@@ -164,7 +172,8 @@ TokenizerJson read_tokenizer_tables(std::istream& in, const std::string& source)
   TokenizerSink sink(source);
   TokenizerJson read;
   read.rest = parse(
-      in, [&](int depth, Json::parse_event_t event, Json& parsed) {
+      in,
+      [&](int depth, Json::parse_event_t event, Json& parsed) {
         return sink.on(depth, event, parsed);
       },
       source);
@@ -176,7 +185,8 @@ TokenizerJson read_tokenizer_tables(std::istream& in, const std::string& source)
 StringTable read_vocabulary_json(std::istream& in, const std::string& source) {
   VocabularySink sink(source);
   const Json rest = parse(
-      in, [&](int depth, Json::parse_event_t event, Json& parsed) {
+      in,
+      [&](int depth, Json::parse_event_t event, Json& parsed) {
         return depth == 0 || sink.on(event, parsed);
       },
       source);
@@ -192,6 +202,7 @@ StringTable read_merges_text(std::istream& in, const std::string& source) {
     if (line.empty() || (first && line.starts_with("#version"))) continue;
     append_merge(merges, line, source);
   }
+  if (in.bad()) refuse_unreadable(source);
   return merges;
 }
 

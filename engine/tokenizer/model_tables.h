@@ -2,11 +2,10 @@
 #pragma once
 
 #include <istream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "engine/tokenizer/rules.h"
 
@@ -25,8 +24,8 @@ class VocabularyEntries {
   std::vector<int32_t> ids_;
 };
 
-// "a b" as two strings. Errors: kBadInput naming `source` and the merge, counted from 0, unless there
-// is exactly one space, within.
+// "a b" as two strings. Errors: kBadInput naming `source` and the merge, counted from 0, unless
+// there is exactly one space, within.
 void append_merge(StringTable& merges, std::string_view text, const std::string& source);
 
 struct TokenizerJson {
@@ -42,10 +41,12 @@ TokenizerJson read_tokenizer_tables(std::istream& in, const std::string& source)
 // A vocab.json: {"token": id, ...}. Errors: kBadInput naming `source` and the place.
 StringTable read_vocabulary_json(std::istream& in, const std::string& source);
 
-// A merges.txt: a line a merge, the first line may be "#version". Errors: kBadInput as append_merge.
+// A merges.txt: a line a merge, the first line may be "#version". Errors: kBadInput as
+// append_merge.
 StringTable read_merges_text(std::istream& in, const std::string& source);
 
-// A small JSON file as a whole. Errors: kBadInput naming `source` and the place.
+// A small JSON file as a whole. All readers here: kIo where reading fails. Errors: kBadInput naming
+// `source` and the place.
 nlohmann::json read_json(std::istream& in, const std::string& source);
 
 }  // namespace transload::engine

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
 #include "base/error.h"
+#include "engine/tokenizer/shown.h"
 
 namespace transload::engine {
 namespace {
@@ -34,19 +36,27 @@ Owned<T> owned(T* made) {
   return Owned<T>(made);
 }
 
+// A line may hold a whole book, which takes steps in proportion; a pattern that takes many more
+// tries all ways to cut the text.
+uint32_t match_limit(std::string_view text) {
+  constexpr size_t kLeastSteps = 10'000'000, kStepsPerByte = 100;
+  return static_cast<uint32_t>(std::min<size_t>(kLeastSteps + kStepsPerByte * text.size(),
+                                                std::numeric_limits<uint32_t>::max()));
+}
+
 }  // namespace
 
 struct Pattern::Code {
   std::string pattern, source;
   Owned<pcre2_code> code;
-  Owned<pcre2_match_context> context;
 };
 
 struct Pattern::Match::Data {
-  Owned<pcre2_match_data> data;
+  Owned<pcre2_match_data> data = owned(pcre2_match_data_create(1, nullptr));
+  Owned<pcre2_match_context> context = owned(pcre2_match_context_create(nullptr));
 };
 
-Pattern::Match::Match() : data_(new Data{owned(pcre2_match_data_create(1, nullptr))}) {}
+Pattern::Match::Match() : data_(new Data) {}
 Pattern::Match::Match(Match&&) noexcept = default;
 Pattern::Match::~Match() = default;
 
@@ -54,7 +64,7 @@ Pattern::Pattern(Pattern&&) noexcept = default;
 Pattern::~Pattern() = default;
 
 Pattern::Pattern(std::string_view oniguruma, const std::string& source)
-    : code_(new Code{std::string(oniguruma), source, nullptr, nullptr}) {
+    : code_(new Code{std::string(oniguruma), source, nullptr}) {
   const std::string pattern = pcre2_pattern(oniguruma, source);
   const auto context = owned(pcre2_compile_context_create(nullptr));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
@@ -65,26 +75,23 @@ Pattern::Pattern(std::string_view oniguruma, const std::string& source)
                                   context.get()));
   if (code_->code == nullptr) {
     throw Error(Kind::kBadInput, fmt::format("{}: the pattern {} cannot be read: {} at byte {}",
-                                             source, oniguruma, message_of(error), at));
+                                             source, shown(oniguruma), message_of(error), at));
   }
   // Where the system forbids new code pages, matching goes on without.
   pcre2_jit_compile(code_->code.get(), PCRE2_JIT_COMPLETE);
-  code_->context = owned(pcre2_match_context_create(nullptr));
-  // A single line may hold a whole book: the text's length is the limit.
-  pcre2_set_match_limit(code_->context.get(), std::numeric_limits<uint32_t>::max());
 }
 
-std::optional<Pattern::Span> Pattern::find(std::string_view text, size_t from,
-                                           Match& match) const {
+std::optional<Pattern::Span> Pattern::find(std::string_view text, size_t from, Match& match) const {
   pcre2_match_data* data = match.data_->data.get();
-  const int result =
-      pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                  PCRE2_NO_UTF_CHECK, data, code_->context.get());
+  pcre2_match_context* context = match.data_->context.get();
+  pcre2_set_match_limit(context, match_limit(text));
+  const int result = pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
+                                 text.size(), from, PCRE2_NO_UTF_CHECK, data, context);
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (result < 0) {
     throw Error(Kind::kUnsupported,
-                fmt::format("{}: the pattern {} cannot split a text of {} bytes: {}",
-                            code_->source, code_->pattern, text.size(), message_of(result)));
+                fmt::format("{}: the pattern {} cannot split a text of {} bytes: {}", code_->source,
+                            shown(code_->pattern), text.size(), message_of(result)));
   }
   const size_t* ends = pcre2_get_ovector_pointer(data);
   return Span{ends[0], ends[1]};

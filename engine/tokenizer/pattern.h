@@ -33,7 +33,8 @@ class Pattern {
     std::unique_ptr<Data> data_;
   };
 
-  // Errors: kUnsupported as pcre2_pattern, kBadInput for a pattern that is none; both name `source`.
+  // Errors: kUnsupported as pcre2_pattern, kBadInput for a pattern that is none; both name
+  // `source`.
   Pattern(std::string_view oniguruma, const std::string& source);
   Pattern(Pattern&&) noexcept;
   ~Pattern();

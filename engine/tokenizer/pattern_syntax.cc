@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/tokenizer/pattern.h"
+#include "engine/tokenizer/shown.h"
 
 namespace transload::engine {
 namespace {
@@ -14,9 +15,9 @@ constexpr auto kCategories = std::to_array<std::string_view>(
     {"L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me", "N",  "Nd", "Nl",
      "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk",
      "So", "Z",  "Zs", "Zl", "Zp", "C",  "Cc", "Cf", "Cn", "Co", "Cs"});
-constexpr auto kScripts = std::to_array<std::string_view>(
-    {"Han", "Hiragana", "Katakana", "Hangul", "Latin", "Greek", "Cyrillic", "Arabic", "Hebrew",
-     "Thai", "Devanagari"});
+constexpr auto kScripts =
+    std::to_array<std::string_view>({"Han", "Hiragana", "Katakana", "Hangul", "Latin", "Greek",
+                                     "Cyrillic", "Arabic", "Hebrew", "Thai", "Devanagari"});
 
 bool contains(const auto& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -45,7 +46,7 @@ class Rewriting {
   [[noreturn]] void refuse(std::string_view construct) const {
     throw Error(Kind::kUnsupported,
                 fmt::format("{}: {} at byte {} of the pattern {} is not implemented", source_,
-                            construct, at_, pattern_));
+                            construct, at_, shown(pattern_)));
   }
 
   bool next_is(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
@@ -80,7 +81,8 @@ class Rewriting {
       case 'P':
         return property(kind == 'P');
       default:
-        if (std::ispunct(static_cast<unsigned char>(kind)) == 0) refuse(pattern_.substr(at_, 2));
+        if (std::ispunct(static_cast<unsigned char>(kind)) == 0)
+          refuse(shown(pattern_.substr(at_, 2)));
         return copy(2);
     }
   }
@@ -96,7 +98,8 @@ class Rewriting {
       name.remove_prefix(1);
     }
     const bool script = contains(kScripts, name);
-    if (!script && !contains(kCategories, name)) refuse(fmt::format("the property {}", name));
+    if (!script && !contains(kCategories, name))
+      refuse(fmt::format("the property {}", shown(name)));
     replace(close + 1 - at_,
             fmt::format("\\{}{{{}{}}}", negated ? 'P' : 'p', script ? "sc:" : "", name));
   }
@@ -123,7 +126,7 @@ class Rewriting {
       case '.':
       case '^':
       case '$':
-        refuse(pattern_.substr(at_, 1));
+        refuse(shown(pattern_.substr(at_, 1)));
       default:
         return copy(1);
     }
@@ -134,7 +137,7 @@ class Rewriting {
     for (const std::string_view kind : {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"}) {
       if (next_is(kind)) return copy(kind.size());
     }
-    refuse(fmt::format("the group {}", pattern_.substr(at_, 3)));
+    refuse(fmt::format("the group {}", shown(pattern_.substr(at_, 3))));
   }
 
   // {n}, {n,} and {n,m}; what follows them (a second quantifier) the two read differently.

@@ -4,6 +4,7 @@
 
 #include "engine/tokenizer/json_node.h"
 #include "engine/tokenizer/model_tables.h"
+#include "engine/tokenizer/shown.h"
 #include "engine/tokenizer/tokenizer_json_steps.h"
 
 namespace transload::engine {
@@ -27,7 +28,7 @@ void read_added(const JsonNode& added, TokenizerRules& rules) {
 void require_empty(const JsonNode& model, std::string_view key) {
   const auto found = model.find(key);
   if (!found || found->value() == "" || found->value() == 0 || found->value() == 0.0) return;
-  found->refuse(fmt::format("a {} of {}", key, found->value().dump()));
+  found->refuse(fmt::format("a {} of {}", key, shown_json(found->value())));
 }
 
 int32_t find_token(const StringTable& tokens, std::string_view text) {

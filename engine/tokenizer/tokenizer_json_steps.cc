@@ -4,6 +4,7 @@
 
 #include <cctype>
 
+#include "engine/tokenizer/shown.h"
 #include "engine/tokenizer/tokenizer_json.h"
 
 namespace transload::engine {
@@ -55,7 +56,7 @@ SplitRule read_split(const JsonNode& node) {
     rule.keep_matches = invert;
     rule.keep_gaps = !invert;
   } else if (behavior != "Isolated") {
-    node["behavior"].refuse(behavior);
+    node["behavior"].refuse(shown(behavior));
   }
   return rule;
 }
@@ -118,7 +119,7 @@ void read_normalizer(const JsonNode& node, TokenizerRules& rules) {
       rules.normalize.push_back(
           {NormalizeRule::Kind::kReplace, literal(step["pattern"]), step["content"].string()});
     } else {
-      step.refuse(fmt::format("the normalizer {}", type));
+      step.refuse(fmt::format("the normalizer {}", shown(type)));
     }
   }
 }
@@ -136,7 +137,7 @@ void read_pre_tokenizer(const JsonNode& node, TokenizerRules& rules) {
     } else if (type == "Split") {
       rules.split.push_back(read_split(step));
     } else {
-      step.refuse(fmt::format("the pre-tokenizer {}", type));
+      step.refuse(fmt::format("the pre-tokenizer {}", shown(type)));
     }
   }
 }
@@ -147,7 +148,7 @@ void read_post_processor(const JsonNode& node, TokenizerRules& rules) {
     if (type == "TemplateProcessing") {
       read_template(step, rules);
     } else if (type != "ByteLevel") {  // which only moves offsets
-      step.refuse(fmt::format("the post-processor {}", type));
+      step.refuse(fmt::format("the post-processor {}", shown(type)));
     }
   }
 }
@@ -170,7 +171,7 @@ void read_decoder(const JsonNode& node, TokenizerRules& rules) {
     } else if (!byte_level && type == "Strip" && fused) {
       read_strip(step, rules);
     } else {
-      step.refuse(fmt::format("the decoder {} here", type));
+      step.refuse(fmt::format("the decoder {} here", shown(type)));
     }
   }
   if (!fused) node.refuse("a decoder that joins tokens by spaces");

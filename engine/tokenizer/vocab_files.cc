@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "engine/tokenizer/json_node.h"
 #include "engine/tokenizer/model_tables.h"
+#include "engine/tokenizer/shown.h"
 #include "engine/tokenizer/tokenizer_json.h"
 
 namespace transload::engine {
@@ -75,7 +76,8 @@ void read_named_tokens(const JsonNode& node, TokenizerRules& rules) {
     if (!found) continue;
     AddedToken token = read_token(*found, true);
     token.id = find_id(rules, token.text);
-    if (token.id == kNoToken) found->damaged(fmt::format("{} is not in the vocabulary", token.text));
+    if (token.id == kNoToken)
+      found->damaged(fmt::format("{} is not in the vocabulary", shown(token.text)));
     add_token(std::move(token), rules);
   }
   const auto more = node.find("additional_special_tokens");
@@ -96,7 +98,7 @@ void check_class(const JsonNode& config) {
                             "GPTNeoXTokenizerFast", "PreTrainedTokenizerFast"}) {
     if (text == known) return;
   }
-  name->refuse(fmt::format("{} from vocab.json and merges.txt", text));
+  name->refuse(fmt::format("{} from vocab.json and merges.txt", shown(text)));
 }
 
 int32_t named_token(const JsonNode& config, const char* name, const TokenizerRules& rules) {

@@ -2,9 +2,8 @@
 #pragma once
 
 #include <istream>
-#include <string>
-
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "engine/tokenizer/rules.h"
 

@@ -13,8 +13,8 @@ inline constexpr int32_t kNoToken = -1;
 
 void append(StringTable& table, std::string_view text);
 
-// Invariant: at most three quarters of the table's places are taken (open addressing, 4 bytes each).
-// Threads: find is const and may run on several threads.
+// Invariant: at most three quarters of the table's places are taken (open addressing, 4 bytes
+// each). Threads: find is const and may run on several threads.
 class Vocabulary {
  public:
   // The strings by id. None can be found before it is inserted.

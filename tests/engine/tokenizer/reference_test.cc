@@ -27,8 +27,8 @@ void expect_ids(const Tokenizer& tokenizer, const std::string& name) {
     const std::vector<int32_t> ids = tokenizer.encode(lines()[i].get<std::string>(), false);
     if (hash_of(ids) == expected) continue;
     if (++wrong <= 5) {
-      ADD_FAILURE() << name << " line " << i << " " << lines()[i].dump(-1, ' ', true)
-                    << " became " << testing::PrintToString(ids);
+      ADD_FAILURE() << name << " line " << i << " " << lines()[i].dump(-1, ' ', true) << " became "
+                    << testing::PrintToString(ids);
     }
   }
   EXPECT_EQ(wrong, 0) << name;
@@ -43,25 +43,22 @@ void expect_text_back(const Tokenizer& tokenizer) {
 }
 
 std::unique_ptr<Tokenizer> from_json(const std::string& family) {
-  return std::make_unique<BpeTokenizer>(
-      rules_of_json(read_data(family + ".tokenizer.json.zst")));
+  return std::make_unique<BpeTokenizer>(rules_of_json(read_data(family + ".tokenizer.json.zst")));
 }
 
 std::unique_ptr<Tokenizer> opt() {
   std::istringstream vocabulary(read_data("opt.vocab.json.zst"));
   std::istringstream merges(read_data("opt.merges.txt.zst"));
   VocabFilesExtra extra;
-  extra.tokenizer_config = {{"tokenizer_class", "GPT2Tokenizer"},
-                            {"add_bos_token", true},
-                            {"add_prefix_space", false},
-                            {"bos_token", {{"content", "</s>"}}},
-                            {"eos_token", {{"content", "</s>"}}},
-                            {"unk_token", {{"content", "</s>"}}}};
+  extra.tokenizer_config = {
+      {"tokenizer_class", "GPT2Tokenizer"}, {"add_bos_token", true},
+      {"add_prefix_space", false},          {"bos_token", {{"content", "</s>"}}},
+      {"eos_token", {{"content", "</s>"}}}, {"unk_token", {{"content", "</s>"}}}};
   extra.special_tokens_map = {{"pad_token", "<pad>"}, {"unk_token", "<unk>"}, {"bos_token", "<s>"}};
-  return std::make_unique<BpeTokenizer>(read_vocab_files(
-      vocabulary, merges, extra,
-      {"vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json",
-       "added_tokens.json"}));
+  return std::make_unique<BpeTokenizer>(
+      read_vocab_files(vocabulary, merges, extra,
+                       {"vocab.json", "merges.txt", "tokenizer_config.json",
+                        "special_tokens_map.json", "added_tokens.json"}));
 }
 
 TEST(TokenizerReference, Smollm2CasesGiveTheIdsAndTextsOfTheReference) {
@@ -74,13 +71,14 @@ TEST(TokenizerReference, Smollm2CasesGiveTheIdsAndTextsOfTheReference) {
   }
 }
 
-TEST(TokenizerReference, Smollm2FromGgufEqualsTokenizers) {
-  expect_ids(smollm2(), "smollm2.ids");
-}
+TEST(TokenizerReference, Smollm2FromGgufEqualsTokenizers) { expect_ids(smollm2(), "smollm2.ids"); }
 
 // tokenizers leaves it out, llama.cpp too.
 TEST(TokenizerReference, Smollm2HasNoTokenForByte29) {
-  EXPECT_EQ(smollm2().decode(smollm2().encode("a\x1D" "b", false)), "ab");
+  EXPECT_EQ(smollm2().decode(smollm2().encode("a\x1D"
+                                              "b",
+                                              false)),
+            "ab");
 }
 
 TEST(TokenizerReference, OptFromVocabularyAndMergesEqualsTokenizers) {

@@ -50,8 +50,7 @@ GgufData gguf_data(const nlohmann::json& fields) {
 
 TokenizerRules rules_of_gguf(const nlohmann::json& fields) {
   const GgufData data = gguf_data(fields);
-  return read_gguf_tokenizer(
-      {data.metadata, data.string_arrays, data.number_arrays, "model.gguf"});
+  return read_gguf_tokenizer({data.metadata, data.string_arrays, data.number_arrays, "model.gguf"});
 }
 
 TokenizerRules rules_of_json(const std::string& text) {

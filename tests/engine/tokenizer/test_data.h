@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "engine/tokenizer/bpe_tokenizer.h"
 #include "engine/tokenizer/rules.h"
