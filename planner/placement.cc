@@ -81,7 +81,8 @@ std::vector<BatchShape> shapes(const PlacementInput& input, int64_t num_batches)
   if (input.wishes.batch_size) return {{*input.wishes.batch_size, num_batches}};
   std::vector<BatchShape> made;
   for (const int64_t size : kBatchSizes)
-    if (size * num_batches < 2 * most) made.push_back({std::min(size, most), num_batches});
+    if (size * num_batches < 2 * most)
+      made.push_back({std::min(size, ceil_div(most, num_batches)), num_batches});
   if (made.empty()) made.push_back({1, num_batches});
   return made;
 }
@@ -96,7 +97,7 @@ void try_batches(const PlacementInput& input, int64_t num_batches,
     Placement made = predict(input, std::get<Plan>(std::move(filled)));
     const double rate = made.prediction.tokens_per_s;
     // A larger batch must be worth its memory.
-    if (!best || rate > 1.01 * best->prediction.tokens_per_s) best = std::move(made);
+    if (!best || rate > 1.05 * best->prediction.tokens_per_s) best = std::move(made);
     if (rate < before) return;
     before = rate;
   }

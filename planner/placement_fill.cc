@@ -18,13 +18,14 @@ struct Buffers {
   int64_t kv_rings;       // in sequences
   int64_t prefill_tokens;  // at least the longest prompt
   int64_t visit_buffers;
+  bool layer_ahead;  // the weight ring holds a layer more than it must: loads overlap with compute
 };
 constexpr std::array<Buffers, kThriftLevels> kBuffers = {{
-    {128, kMiB, 4, 512, 2},
-    {64, 512 * kKiB, 2, 0, 1},
-    {32, 256 * kKiB, 1, 0, 1},
-    {16, 64 * kKiB, 1, 0, 1},
-    {4, 16 * kKiB, 1, 0, 1},
+    {128, kMiB, 4, 512, 2, true},
+    {64, 512 * kKiB, 2, 0, 1, true},
+    {32, 256 * kKiB, 1, 0, 1, false},
+    {16, 64 * kKiB, 1, 0, 1, false},
+    {16, 16 * kKiB, 1, 0, 1, false},
 }};
 constexpr int kHostActivations = 3;  // from this level on
 constexpr int64_t kSteps = 256;      // shares of weights are multiples of 1 / kSteps
@@ -138,7 +139,10 @@ Footprint Filler::settle() {
   plan_.kv_ring_device_blocks = off_device && on_device ? ring : 0;
   plan_.kv_ring_host_blocks = plan_.kv_blocks[2] > 0 && !plan_.single_tier ? ring : 0;
   const Footprint least = footprint(input_.model, plan_);
-  plan_.weight_ring_bytes = round_up(smallest_weight_ring(plan_, least), kPageBytes);
+  plan_.weight_ring_bytes =
+      round_up(smallest_weight_ring(plan_, least) +
+                   (buffers_.layer_ahead && plan_.visit_buffers == 1 ? least.largest_stage_bytes : 0),
+               kPageBytes);
   if (least.slices.bytes[1] + least.slices.bytes[2] == 0) plan_.weight_ring_bytes = 0;
   plan_.staging_bytes = smallest_staging(plan_, least);
   return footprint(input_.model, plan_);
@@ -250,7 +254,13 @@ std::variant<Plan, Shortage> fill(const PlacementInput& input, const BatchShape&
 }
 
 Plan fill_least(const PlacementInput& input, const BatchShape& shape) {
-  return Filler(input, shape, kThriftLevels - 1).least();
+  const auto memory = [](const Plan& plan) { return plan.budget_bytes[0] + plan.budget_bytes[1]; };
+  Plan least = Filler(input, shape, kThriftLevels - 1).least();
+  for (int thrift = 0; thrift < kThriftLevels - 1; ++thrift) {
+    Plan plan = Filler(input, shape, thrift).least();
+    if (memory(plan) < memory(least)) least = std::move(plan);
+  }
+  return least;
 }
 
 }  // namespace transload::planner

@@ -1,0 +1,29 @@
+// A placement explained: in a few lines, and as JSON.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "planner/footprint.h"
+#include "planner/plan.h"
+#include "planner/simulator.h"
+
+namespace transload::planner {
+
+// "disk-bound", "link-bound", "compute-bound", and by what: one sentence.
+std::string bottleneck_sentence(const Prediction& prediction);
+
+// Lines, each ended: where weights, KV cache and activations lie; each tier's bytes against its
+// budget; batch size, number of batches and effective batch; what is predicted; what limits it;
+// what the process takes besides the tiers.
+std::string placement_text(const Plan& plan, const Footprint& needs, const Prediction& prediction);
+
+// {"plan", "memory": {tier: {"bytes", "budget_bytes", "parts": {name: bytes}}, "process_bytes"},
+//  "batch": {"batch_size", "num_batches", "effective_batch"},
+//  "predicted": {"tokens_per_s", "first_sweep_s", "decode_sweep_s", "seconds", "bottleneck",
+//                "lanes": {lane: {"busy_share", "bytes"}}}}
+nlohmann::json placement_json(const Plan& plan, const Footprint& needs,
+                              const Prediction& prediction);
+
+}  // namespace transload::planner
