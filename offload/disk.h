@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "offload/rate_limiter.h"
 
 namespace transload::offload {
@@ -26,7 +27,7 @@ struct DiskRequest {
 struct DiskOptions {
   enum class Engine { kProbe, kIoUring, kThreads };
   Engine engine = Engine::kProbe;
-  int64_t request_bytes = 512 * 1024;  // larger transfers are cut into requests of this size
+  int64_t request_bytes = 512 * kKiB;  // larger transfers are cut into requests of this size
   int queue_depth = 16;
   int max_files = 64;
   int max_transfers = 64;          // submitted and not yet finished
