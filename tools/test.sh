@@ -36,6 +36,8 @@ run_fuzz() {
     for name in "$root"/tests/fuzz/*_fuzz.cc; do targets+=("$(basename "$name" .cc)"); done
   fi
   export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+  ASAN_SYMBOLIZER_PATH=$(command -v llvm-symbolizer-16 || command -v llvm-symbolizer || true)
+  export ASAN_SYMBOLIZER_PATH
   for name in "${targets[@]}"; do
     [ -x "$root/build/fuzz/$name" ] || fail "no fuzz target $name in build/fuzz"
     say "fuzzing $name for $seconds s"

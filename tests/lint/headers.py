@@ -1,5 +1,8 @@
 """lint.headers: every header compiles alone.
 
+A header that its own source includes first is compiled alone by the build (lint.includes sees to
+the order); the others are compiled here.
+
 headers.py STAMPS COMPILER [FLAG...]: keeps in the folder STAMPS what each header read when it last
 passed, and compiles again only where one of these files is newer.
 """
@@ -45,10 +48,16 @@ def check_header(stamps, command, path):
     return None
 
 
+def has_source(path, exists):
+    return any(exists(path.removesuffix(".h") + ending) for ending in (".cc", ".cu"))
+
+
 def main():
     stamps, command = sys.argv[1], sys.argv[2:]
     os.makedirs(stamps, exist_ok=True)
-    paths = [path for path in tree.code_files() if path.endswith(".h")]
+    exists = set(tree.files()).__contains__
+    paths = [path for path in tree.code_files()
+             if path.endswith(".h") and not has_source(path, exists)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         results = list(pool.map(lambda path: check_header(stamps, command, path), paths))
     tree.report("lint.headers", len(paths), [result for result in results if result])

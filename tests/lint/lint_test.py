@@ -69,6 +69,10 @@ class Headers(unittest.TestCase):
             os.remove(header)
             self.assertFalse(headers.is_current(stamp))
 
+    def test_leaves_to_the_build_what_a_source_includes_first(self):
+        self.assertTrue(headers.has_source("base/a.h", {"base/a.cc"}.__contains__))
+        self.assertFalse(headers.has_source("base/a.h", {"base/b.cc"}.__contains__))
+
     def test_names_a_header_that_needs_another(self):
         compiler = os.environ.get("CXX", "c++")
         with tempfile.TemporaryDirectory() as folder:
