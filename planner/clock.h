@@ -72,7 +72,7 @@ class Ring {
   std::vector<Span> spans_;
   int64_t oldest_ = 0;  // spans [oldest_, next_) hold bytes
   int64_t next_ = 0;
-  int64_t head_ = 0;    // offset of the next span
+  int64_t head_ = 0;       // offset of the next span
   Dependencies replaced_;  // users of all spans before oldest_
 };
 

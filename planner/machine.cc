@@ -24,12 +24,16 @@ double seconds(const Machine& machine, const Task& task) {
     return machine.task_s + bytes / rate;
   };
   switch (task.lane) {
-    case Lane::kDiskRead: return moved(machine.disk_read_bytes_per_s);
-    case Lane::kDiskWrite: return moved(machine.disk_write_bytes_per_s);
+    case Lane::kDiskRead:
+      return moved(machine.disk_read_bytes_per_s);
+    case Lane::kDiskWrite:
+      return moved(machine.disk_write_bytes_per_s);
     case Lane::kHostToDevice:
-    case Lane::kDeviceToHost: return moved(machine.link_bytes_per_s);
+    case Lane::kDeviceToHost:
+      return moved(machine.link_bytes_per_s);
     case Lane::kDeviceCompute:
-    case Lane::kHostCompute: break;
+    case Lane::kHostCompute:
+      break;
   }
   check(machine.compute_flops_per_s > 0, "machine without a compute rate");
   return moved(machine.compute_bytes_per_s) +

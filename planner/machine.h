@@ -9,7 +9,7 @@ namespace transload::planner {
 struct Machine {
   double disk_read_bytes_per_s = 0;
   double disk_write_bytes_per_s = 0;
-  double link_bytes_per_s = 0;     // host <-> device, each direction
+  double link_bytes_per_s = 0;  // host <-> device, each direction
   double compute_flops_per_s = 0;
   double compute_bytes_per_s = 0;  // weights (expanded from their format) and KV read by compute
   double task_s = 0;               // to start a task on a lane

@@ -27,11 +27,11 @@ Placement predict(const PlacementInput& input, Plan plan) {
   out.needs = footprint(input.model, out.plan);
   check_fits(input.model, out.plan, out.needs);
   const int64_t count = std::min(input.workload.requests, 2 * out.plan.row_slots());
-  out.prediction =
-      simulate(input.model, out.plan, out.needs, input.machine,
-               typical_requests(input.workload, std::max<int64_t>(count, 1)),
-               {.max_sweeps = 4 + out.plan.batch_size, .decode_sweeps = 2,
-                .requests = input.workload.requests});
+  out.prediction = simulate(input.model, out.plan, out.needs, input.machine,
+                            typical_requests(input.workload, std::max<int64_t>(count, 1)),
+                            {.max_sweeps = 4 + out.plan.batch_size,
+                             .decode_sweeps = 2,
+                             .requests = input.workload.requests});
   return out;
 }
 
@@ -40,7 +40,8 @@ std::string in_words(const BatchShape& shape) {
          std::to_string(shape.num_batches);
 }
 
-// The largest shape below the one asked for that fits as it is, or the least that one sequence needs.
+// The largest shape below the one asked for that fits as it is, or the least that one sequence
+// needs.
 std::string nearest(const PlacementInput& input, const BatchShape& asked) {
   for (BatchShape shape = asked; shape.batch_size * shape.num_batches > 1;) {
     (shape.num_batches > 1 ? shape.num_batches : shape.batch_size) /= 2;
@@ -48,8 +49,8 @@ std::string nearest(const PlacementInput& input, const BatchShape& asked) {
       return "the nearest plan that fits has " + in_words(shape);
   }
   const Plan least = fill_least(input, {});
-  std::string text = "the least is --batch-size 1 with --device-memory " +
-                     std::to_string(least.budget_bytes[0]);
+  std::string text =
+      "the least is --batch-size 1 with --device-memory " + std::to_string(least.budget_bytes[0]);
   if (!least.single_tier) text += " --host-memory " + std::to_string(least.budget_bytes[1]);
   if (least.budget_bytes[2] > 0) text += " --disk-memory " + std::to_string(least.budget_bytes[2]);
   return text;
@@ -88,8 +89,7 @@ std::vector<BatchShape> shapes(const PlacementInput& input, int64_t num_batches)
 }
 
 // Follows growing batches while they are predicted to be faster.
-void try_batches(const PlacementInput& input, int64_t num_batches,
-                 std::optional<Placement>& best) {
+void try_batches(const PlacementInput& input, int64_t num_batches, std::optional<Placement>& best) {
   double before = 0;
   for (const BatchShape& shape : shapes(input, num_batches)) {
     std::variant<Plan, Shortage> filled = fill_shape(input, shape);
@@ -122,7 +122,8 @@ std::vector<RequestLength> typical_requests(const Workload& workload, int64_t co
                          .new_tokens = generates ? std::min(workload.max_new_tokens, room) : 0,
                          .head_rows = generates ? 1 : prompt};
   };
-  const int64_t mean = std::clamp<int64_t>(workload.mean_prompt_tokens, 1, workload.max_prompt_tokens);
+  const int64_t mean =
+      std::clamp<int64_t>(workload.mean_prompt_tokens, 1, workload.max_prompt_tokens);
   std::vector<RequestLength> requests(static_cast<size_t>(count), of(mean));
   if (count > 1) requests.front() = of(workload.max_prompt_tokens);
   return requests;
@@ -144,8 +145,8 @@ Placement place(const PlacementInput& input) {
 
 Plan smallest_plan(const PlacementInput& input) {
   check_wishes(input);
-  return fill_least(input, {input.wishes.batch_size.value_or(1),
-                            input.wishes.num_batches.value_or(1)});
+  return fill_least(input,
+                    {input.wishes.batch_size.value_or(1), input.wishes.num_batches.value_or(1)});
 }
 
 }  // namespace transload::planner

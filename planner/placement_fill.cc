@@ -15,7 +15,7 @@ using layout::Tier;
 struct Buffers {
   int64_t chunk_tokens;
   int64_t piece_bytes;
-  int64_t kv_rings;       // in sequences
+  int64_t kv_rings;        // in sequences
   int64_t prefill_tokens;  // at least the longest prompt
   int64_t visit_buffers;
   bool layer_ahead;  // the weight ring holds a layer more than it must: loads overlap with compute
@@ -70,8 +70,9 @@ class Filler {
 int64_t arena_blocks(const PlacementInput& input, const Plan& plan) {
   const Workload& work = input.workload;
   const int64_t longest = ceil_div(plan.max_tokens, layout::kKvBlockSlots);
-  const int64_t mean = ceil_div(std::min(work.mean_prompt_tokens + work.max_new_tokens,
-                                         plan.max_tokens), layout::kKvBlockSlots);
+  const int64_t mean =
+      ceil_div(std::min(work.mean_prompt_tokens + work.max_new_tokens, plan.max_tokens),
+               layout::kKvBlockSlots);
   const int64_t usual = (plan.row_slots() - 1) * std::min(mean + 1, longest) + longest;
   return usual * input.model.spec.layers;
 }
@@ -139,10 +140,10 @@ Footprint Filler::settle() {
   plan_.kv_ring_device_blocks = off_device && on_device ? ring : 0;
   plan_.kv_ring_host_blocks = plan_.kv_blocks[2] > 0 && !plan_.single_tier ? ring : 0;
   const Footprint least = footprint(input_.model, plan_);
-  plan_.weight_ring_bytes =
-      round_up(smallest_weight_ring(plan_, least) +
-                   (buffers_.layer_ahead && plan_.visit_buffers == 1 ? least.largest_stage_bytes : 0),
-               kPageBytes);
+  plan_.weight_ring_bytes = round_up(
+      smallest_weight_ring(plan_, least) +
+          (buffers_.layer_ahead && plan_.visit_buffers == 1 ? least.largest_stage_bytes : 0),
+      kPageBytes);
   if (least.slices.bytes[1] + least.slices.bytes[2] == 0) plan_.weight_ring_bytes = 0;
   plan_.staging_bytes = smallest_staging(plan_, least);
   return footprint(input_.model, plan_);
@@ -205,7 +206,8 @@ void Filler::widen_rings(const std::array<int64_t, layout::kTiers>& caps) {
   };
   if (streamed == 0) return;
   const int64_t ring = plan_.weight_ring_bytes;
-  plan_.weight_ring_bytes = std::min(ring + room(Tier::kDevice, ring), std::max(ring, 2 * streamed));
+  plan_.weight_ring_bytes =
+      std::min(ring + room(Tier::kDevice, ring), std::max(ring, 2 * streamed));
   const int64_t staging = plan_.staging_bytes;
   const int64_t more = std::min(room(Tier::kHost, 3 * staging), 3 * staging);
   plan_.staging_bytes += round_down(more, kPageBytes);
@@ -222,7 +224,8 @@ std::variant<Plan, Shortage> Filler::fill() {
   caps[2] = given(Tier::kDisk).value_or(input_.free.disk);
   for (int64_t slack = 0;; ++slack) {
     fill_device(caps[0]);
-    caps[1] = given(Tier::kHost).value_or(memory - given(Tier::kDevice).value_or(bytes(Tier::kDevice)));
+    caps[1] =
+        given(Tier::kHost).value_or(memory - given(Tier::kDevice).value_or(bytes(Tier::kDevice)));
     if (!plan_.single_tier) fill_host(caps[1]);
     needs = settle();
     // The cut between host and disk adds pieces, and so a few bytes to the ring.
@@ -234,7 +237,8 @@ std::variant<Plan, Shortage> Filler::fill() {
     const auto t = static_cast<size_t>(tier);
     if (tier == Tier::kHost && plan_.single_tier) continue;
     if (needs.bytes[t] > caps[t])
-      return Shortage{std::string(layout::name(tier)), needs.bytes[t], std::max<int64_t>(caps[t], 0)};
+      return Shortage{std::string(layout::name(tier)), needs.bytes[t],
+                      std::max<int64_t>(caps[t], 0)};
   }
   if (needs.bytes[0] + needs.bytes[1] > memory)
     return Shortage{"memory", needs.bytes[0] + needs.bytes[1], std::max<int64_t>(memory, 0)};

@@ -1,8 +1,8 @@
 #include "planner/report.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "base/units.h"
 
@@ -26,11 +26,14 @@ double busy_share(const Prediction& prediction, Lane lane) {
 std::string_view bound(Lane lane) {
   switch (lane) {
     case Lane::kDiskRead:
-    case Lane::kDiskWrite: return "disk-bound";
+    case Lane::kDiskWrite:
+      return "disk-bound";
     case Lane::kHostToDevice:
-    case Lane::kDeviceToHost: return "link-bound";
+    case Lane::kDeviceToHost:
+      return "link-bound";
     case Lane::kDeviceCompute:
-    case Lane::kHostCompute: break;
+    case Lane::kHostCompute:
+      break;
   }
   return "compute-bound";
 }
@@ -53,12 +56,11 @@ std::string bottleneck_sentence(const Prediction& prediction) {
                      100 * busy_share(prediction, lane));
 }
 
-std::string placement_text(const Plan& plan, const Footprint& needs,
-                           const Prediction& prediction) {
-  std::string text = fmt::format("placement (percent on {}): weights {}, KV cache {}, activations {}\n",
-                                 "device/host/disk", percent(plan.weights),
-                                 plan.keeps_kv() ? percent(plan.kv) : "none",
-                                 percent(plan.activations));
+std::string placement_text(const Plan& plan, const Footprint& needs, const Prediction& prediction) {
+  std::string text =
+      fmt::format("placement (percent on {}): weights {}, KV cache {}, activations {}\n",
+                  "device/host/disk", percent(plan.weights),
+                  plan.keeps_kv() ? percent(plan.kv) : "none", percent(plan.activations));
   for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
     const auto t = static_cast<size_t>(tier);
     if (needs.bytes[t] == 0) continue;

@@ -1,9 +1,8 @@
 // A placement explained: in a few lines, and as JSON.
 #pragma once
 
-#include <string>
-
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "planner/footprint.h"
 #include "planner/plan.h"

@@ -32,8 +32,7 @@ Schedule::Schedule(const layout::Model& model, const Plan& plan, const Footprint
       tokens_(static_cast<size_t>(plan.row_slots())),
       entered_(static_cast<size_t>(plan.row_slots())),
       weight_ring_(plan.weight_ring_bytes, piece_count(needs)),
-      staging_(plan.staging_bytes,
-               piece_count(needs) + static_cast<int64_t>(needs.loads.size())),
+      staging_(plan.staging_bytes, piece_count(needs) + static_cast<int64_t>(needs.loads.size())),
       hidden_host_(static_cast<size_t>(plan.num_batches)),
       visit_clock_(static_cast<size_t>(plan.visit_buffers)),
       query_free_(static_cast<size_t>(plan.visit_buffers)),
@@ -56,12 +55,13 @@ void Schedule::reserve() {
   const auto layers = static_cast<size_t>(model_.spec.layers);
   const auto blocks = static_cast<size_t>(needs_.max_kv_blocks);
   const int64_t ring = ring_blocks(plan_.single_tier ? Tier::kDevice : Tier::kHost);
-  const auto groups = static_cast<size_t>(
-      2 + ceil_div(needs_.max_kv_blocks, std::max<int64_t>(ring / 2, 1)));
+  const auto groups =
+      static_cast<size_t>(2 + ceil_div(needs_.max_kv_blocks, std::max<int64_t>(ring / 2, 1)));
   for (Sweep& sweep : sweeps_) {
     sweep.admissions.reserve(rows);
     sweep.batches.resize(static_cast<size_t>(plan_.num_batches));
-    for (BatchSweep& batch : sweep.batches) batch.rows.reserve(static_cast<size_t>(plan_.batch_size));
+    for (BatchSweep& batch : sweep.batches)
+      batch.rows.reserve(static_cast<size_t>(plan_.batch_size));
     sweep.groups.reserve(rows * layers * groups);
     sweep.places.reserve(rows * layers * blocks * 2);
   }

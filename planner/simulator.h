@@ -18,7 +18,8 @@ namespace transload::planner {
 using TaskTimed = std::function<void(const Task& task, double start_s, double end_s)>;
 
 // A virtual clock a lane. A lane does its tasks in order, each as soon as the lane is free and what
-// the task needs is finished. Both disk lanes share one rate where the plan emulates it. Threads: one.
+// the task needs is finished. Both disk lanes share one rate where the plan emulates it. Threads:
+// one.
 class VirtualClock : public TaskSink {
  public:
   VirtualClock(const Plan& plan, const Machine& machine, TaskTimed timed = {});
@@ -28,8 +29,8 @@ class VirtualClock : public TaskSink {
   // Does all queued tasks, the earliest first.
   void run();
 
-  double now() const { return now_s_; }              // end of the last task
-  double sampled() const { return sampled_s_; }      // end of the last sample task
+  double now() const { return now_s_; }          // end of the last task
+  double sampled() const { return sampled_s_; }  // end of the last sample task
   const std::array<double, kLanes>& busy() const { return busy_s_; }
   const std::array<int64_t, kLanes>& bytes() const { return bytes_; }
 
@@ -65,18 +66,18 @@ struct RequestLength {
 };
 
 struct Prediction {
-  double seconds = 0;             // of the whole job
-  double first_sweep_s = 0;       // with the loads before it
-  double decode_sweep_s = 0;      // mean of the sweeps without prompts, or of all after the first
-  double tokens_per_s = 0;        // new tokens (scoring: scored tokens)
+  double seconds = 0;         // of the whole job
+  double first_sweep_s = 0;   // with the loads before it
+  double decode_sweep_s = 0;  // mean of the sweeps without prompts, or of all after the first
+  double tokens_per_s = 0;    // new tokens (scoring: scored tokens)
   int64_t tokens = 0;
-  int64_t sweeps = 0;             // simulated
-  bool extrapolated = false;      // the job goes on after the simulated sweeps
+  int64_t sweeps = 0;                   // simulated
+  bool extrapolated = false;            // the job goes on after the simulated sweeps
   std::array<double, kLanes> busy_s{};  // of the simulated sweeps
   std::array<int64_t, kLanes> bytes{};
   double simulated_s = 0;
 
-  Lane bottleneck() const;        // the busiest lane
+  Lane bottleneck() const;  // the busiest lane
 };
 
 // What is simulated of a job; the rest is extrapolated: requests under way go on at the decode

@@ -1,9 +1,9 @@
 #include "planner/trace.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <iterator>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -18,9 +18,10 @@ TraceWriter::TraceWriter(const std::string& path, const std::string& title)
       {"name", "process_name"}, {"ph", "M"}, {"pid", 1}, {"args", {{"name", title}}}};
   write(process.dump());
   for (size_t lane = 0; lane < kLanes; ++lane)
-    write(fmt::format(",\n{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":{},"
-                      "\"args\":{{\"name\":\"{}\"}}}}",
-                      lane + 1, name(static_cast<Lane>(lane))));
+    write(
+        fmt::format(",\n{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":{},"
+                    "\"args\":{{\"name\":\"{}\"}}}}",
+                    lane + 1, name(static_cast<Lane>(lane))));
 }
 
 TraceWriter::~TraceWriter() = default;

@@ -15,8 +15,13 @@ Model small_model(bool tied) {
   model.spec.tied_head = tied;
   int64_t offset = 1000;
   const auto add = [&](Role role, int32_t layer, quant::Format format, int64_t rows, int64_t cols) {
-    Weight weight{.role = role, .layer = layer, .name = "", .format = format, .rows = rows,
-                  .cols = cols, .extent = {}};
+    Weight weight{.role = role,
+                  .layer = layer,
+                  .name = "",
+                  .format = format,
+                  .rows = rows,
+                  .cols = cols,
+                  .extent = {}};
     weight.extent = {.file = 0, .offset = offset, .bytes = rows * weight.row_bytes()};
     offset += weight.extent.bytes;
     model.weights.push_back(weight);

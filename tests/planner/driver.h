@@ -24,8 +24,9 @@ class Driver {
   // Runs the next sweep; the states before it are kept.
   const planner::Sweep& step(planner::TaskSink& sink);
   // Runs all sweeps; `check` sees each one, and the state from which it was made.
-  void run(planner::TaskSink& sink,
-           const std::function<void(const planner::Sweep&, const planner::BatchState&)>& check = {});
+  void run(
+      planner::TaskSink& sink,
+      const std::function<void(const planner::Sweep&, const planner::BatchState&)>& check = {});
 
   // By row slot: the request in it, or -1.
   const std::vector<int64_t>& running() const { return running_; }

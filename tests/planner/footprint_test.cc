@@ -12,15 +12,14 @@ namespace transload::planner {
 namespace {
 
 using layout::Tier;
-using tests::Case;
 using testing::HasSubstr;
+using tests::Case;
 
 void expect_apart(std::vector<Place> places, int64_t tier_bytes) {
   std::erase_if(places, [](const Place& place) { return place.bytes == 0; });
   std::sort(places.begin(), places.end(),
             [](const Place& a, const Place& b) { return a.offset < b.offset; });
-  for (size_t i = 0; i + 1 < places.size(); ++i)
-    ASSERT_LE(places[i].end(), places[i + 1].offset);
+  for (size_t i = 0; i + 1 < places.size(); ++i) ASSERT_LE(places[i].end(), places[i + 1].offset);
   if (!places.empty()) {
     ASSERT_LE(places.back().end(), tier_bytes);
   }
@@ -63,8 +62,8 @@ TEST(Footprint, LoadsBringEachResidentSliceHome) {
         if (begin < end && load.target - from == home - piece.file_offset) brought += end - begin;
       }
       ASSERT_EQ(brought, piece.bytes) << "slice " << i;
-      const int64_t place = piece.home == Tier::kDevice ? needs.device.resident.bytes
-                                                        : needs.host.resident.bytes;
+      const int64_t place =
+          piece.home == Tier::kDevice ? needs.device.resident.bytes : needs.host.resident.bytes;
       ASSERT_LE(home + piece.bytes, place);
     }
     for (const ResidentLoad& load : needs.loads) {

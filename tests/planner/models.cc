@@ -35,8 +35,8 @@ class Builder {
                           .rows = size.rows,
                           .cols = size.cols,
                           .extent = {}};
-    const auto file = std::min<int32_t>(
-        shape_.files - 1, (layer < 0 ? 0 : layer) * shape_.files / static_cast<int32_t>(shape_.layers));
+    const auto file = std::min<int32_t>(shape_.files - 1, (layer < 0 ? 0 : layer) * shape_.files /
+                                                              static_cast<int32_t>(shape_.layers));
     int64_t& end = ends_[static_cast<size_t>(file)];
     weight.extent = {.file = file, .offset = end, .bytes = weight.rows * weight.row_bytes()};
     end += round_up(weight.extent.bytes, 32);
@@ -103,8 +103,13 @@ Model make_model(const ModelShape& shape) {
 }
 
 Model smollm2() {
-  Model model = make_model({.layers = 30, .hidden = 576, .heads = 9, .kv_heads = 3, .head_dim = 64,
-                            .ffn = 1536, .vocab = 49152});
+  Model model = make_model({.layers = 30,
+                            .hidden = 576,
+                            .heads = 9,
+                            .kv_heads = 3,
+                            .head_dim = 64,
+                            .ffn = 1536,
+                            .vocab = 49152});
   model.name = "SmolLM2-135M-Instruct";
   return model;
 }

@@ -128,8 +128,8 @@ TEST(Placement, SharesThatAreGivenAreKeptExactly) {
   EXPECT_EQ(made.plan.weights, *wishes.weights);
   EXPECT_EQ(made.plan.kv, *wishes.kv);
   EXPECT_EQ(made.plan.activations, *wishes.activations);
-  const auto blocks = static_cast<double>(made.plan.kv_blocks[0] + made.plan.kv_blocks[1] +
-                                          made.plan.kv_blocks[2]);
+  const auto blocks =
+      static_cast<double>(made.plan.kv_blocks[0] + made.plan.kv_blocks[1] + made.plan.kv_blocks[2]);
   EXPECT_NEAR(static_cast<double>(made.plan.kv_blocks[0]) / blocks, 0.5, 0.001);
   EXPECT_NEAR(static_cast<double>(made.plan.kv_blocks[1]) / blocks, 0.25, 0.001);
   const auto& bytes = made.needs.slices.bytes;

@@ -59,7 +59,8 @@ TEST(Plan, ComesBackFromJsonWithEveryField) {
   EXPECT_EQ(plan.threads, 2);
   // No field of the odd plan has its default, so a field that is not written would show.
   const json defaults = to_json(Plan{});
-  for (const auto& item : written.items()) EXPECT_NE(item.value(), defaults[item.key()]) << item.key();
+  for (const auto& item : written.items())
+    EXPECT_NE(item.value(), defaults[item.key()]) << item.key();
 }
 
 TEST(Plan, NamesEachMissingField) {
@@ -67,8 +68,8 @@ TEST(Plan, NamesEachMissingField) {
   for (const auto& item : written.items()) {
     json cut = written;
     cut.erase(item.key());
-    EXPECT_EQ(error_of(cut), "plan: field '" + item.key() +
-                                 "' is missing; write a plan with --dry-run --json");
+    EXPECT_EQ(error_of(cut),
+              "plan: field '" + item.key() + "' is missing; write a plan with --dry-run --json");
   }
 }
 

@@ -18,10 +18,14 @@ class Dice {
 
   layout::Shares shares(bool single_tier, bool disk) {
     switch (between(0, 5)) {
-      case 0: return {1, 0, 0};
-      case 1: return single_tier ? layout::Shares{0.5, 0, 0.5} : layout::Shares{0, 1, 0};
-      case 2: return disk ? layout::Shares{0, 0, 1} : layout::Shares{0, 1, 0};
-      default: break;
+      case 0:
+        return {1, 0, 0};
+      case 1:
+        return single_tier ? layout::Shares{0.5, 0, 0.5} : layout::Shares{0, 1, 0};
+      case 2:
+        return disk ? layout::Shares{0, 0, 1} : layout::Shares{0, 1, 0};
+      default:
+        break;
     }
     const double device = static_cast<double>(between(0, 8)) / 8;
     if (!disk) return {device, 1 - device, 0};
@@ -83,8 +87,8 @@ Case random_case(uint64_t seed) {
     Request request;
     request.prompt_tokens = dice.between(1, longest);
     request.max_new_tokens = std::min(new_tokens, dice.between(1, 90));
-    request.ends_after = dice.coin() ? request.max_new_tokens
-                                     : dice.between(1, std::max<int64_t>(1, new_tokens));
+    request.ends_after =
+        dice.coin() ? request.max_new_tokens : dice.between(1, std::max<int64_t>(1, new_tokens));
     request.ends_after = std::max<int64_t>(1, std::min(request.ends_after, request.max_new_tokens));
     if (new_tokens == 0) request.head_rows = dice.between(1, request.prompt_tokens);
     made.requests.push_back(request);

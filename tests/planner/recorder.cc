@@ -87,7 +87,8 @@ void Recorder::follow(const Task& task, const planner::Use& use) {
   Segments& segments = buffers_[use.buffer];
   cover(segments, use.begin, use.end);
   Use seen{.use = use, .writers = {}, .filled = true};
-  for (auto it = segments.lower_bound(use.begin); it != segments.end() && it->first < use.end; ++it) {
+  for (auto it = segments.lower_bound(use.begin); it != segments.end() && it->first < use.end;
+       ++it) {
     Segment& segment = it->second;
     if (segment.written) {
       Dependencies write;
@@ -96,7 +97,8 @@ void Recorder::follow(const Task& task, const planner::Use& use) {
     }
     if (!use.writes) {
       seen.filled = seen.filled && segment.written;
-      const bool new_writer = seen.writers.empty() || seen.writers.back().lane != segment.writer.lane ||
+      const bool new_writer = seen.writers.empty() ||
+                              seen.writers.back().lane != segment.writer.lane ||
                               seen.writers.back().id != segment.writer.id;
       if (segment.written && new_writer) seen.writers.push_back(segment.writer);
       segment.readers.add(task.lane, task.id);

@@ -48,7 +48,8 @@ TEST(Report, ExplainsAPlacementInAFewLines) {
   EXPECT_THAT(text, HasSubstr("weights 25/50/25, KV cache 0/100/0, activations 100/0/0\n"));
   EXPECT_THAT(text, HasSubstr("batch size 3, number of batches 4, effective batch 12\n"));
   EXPECT_THAT(text, HasSubstr("predicted: 0.125 s a decode sweep, 96 tokens/s\n"));
-  EXPECT_THAT(text, HasSubstr("predicted: disk-bound: the disk_read lane is busy 90 % of the time"));
+  EXPECT_THAT(text,
+              HasSubstr("predicted: disk-bound: the disk_read lane is busy 90 % of the time"));
   EXPECT_THAT(text, HasSubstr("\nprocess: "));
   EXPECT_THAT(text, HasSubstr("\ndevice: "));
   EXPECT_THAT(text, HasSubstr("\nhost: "));
@@ -66,7 +67,8 @@ TEST(Report, NamesEachBottleneck) {
   };
   EXPECT_EQ(sentence(Lane::kDiskWrite), "disk-bound: the disk_write lane is busy 50 % of the time");
   EXPECT_THAT(sentence(Lane::kHostToDevice), testing::StartsWith("link-bound: the host_to_device"));
-  EXPECT_THAT(sentence(Lane::kDeviceCompute), testing::StartsWith("compute-bound: the device_comp"));
+  EXPECT_THAT(sentence(Lane::kDeviceCompute),
+              testing::StartsWith("compute-bound: the device_comp"));
 }
 
 TEST(Report, JsonHasThePlanTheBytesAndThePrediction) {

@@ -42,8 +42,8 @@ TEST(ScheduleHazards, ConflictingUsesAreAlwaysOrdered) {
 
 // What a reader of a buffer must find in it.
 bool meant(const Task& reader, const Task& writer, Buffer buffer) {
-  const bool same_visit = reader.sweep == writer.sweep && reader.layer == writer.layer &&
-                          reader.batch == writer.batch;
+  const bool same_visit =
+      reader.sweep == writer.sweep && reader.layer == writer.layer && reader.batch == writer.batch;
   switch (buffer) {
     case Buffer::kWeightRing:
       return writer.sweep == reader.sweep &&
@@ -53,20 +53,26 @@ bool meant(const Task& reader, const Task& writer, Buffer buffer) {
       return writer.sweep == reader.sweep && writer.layer == reader.layer &&
              writer.index == reader.index;
     case Buffer::kKvRingDevice:
-    case Buffer::kKvRingHost: return same_visit && writer.index == reader.index;
+    case Buffer::kKvRingHost:
+      return same_visit && writer.index == reader.index;
     case Buffer::kKvDevice:
     case Buffer::kKvHost:
-    case Buffer::kKvDisk: return writer.layer == reader.layer && writer.batch == reader.batch;
-    case Buffer::kVisit: return same_visit;
-    case Buffer::kQueryHost: return same_visit && writer.index == reader.index;
+    case Buffer::kKvDisk:
+      return writer.layer == reader.layer && writer.batch == reader.batch;
+    case Buffer::kVisit:
+      return same_visit;
+    case Buffer::kQueryHost:
+      return same_visit && writer.index == reader.index;
     case Buffer::kGatherDevice:
-    case Buffer::kGatherHost: return same_visit && writer.source == reader.source;
+    case Buffer::kGatherHost:
+      return same_visit && writer.source == reader.source;
     case Buffer::kHidden:
     case Buffer::kHiddenHost:
     case Buffer::kHiddenWork:
       return writer.sweep == reader.sweep && writer.batch == reader.batch &&
              writer.layer >= reader.layer - 1;
-    default: return true;
+    default:
+      return true;
   }
 }
 
@@ -100,7 +106,8 @@ TEST(ScheduleHazards, LanesInAnyTurnFinishEveryTask) {
     Recorder recorder;
     ASSERT_NO_THROW(run(made, recorder));
     std::array<std::deque<Task>, kLanes> queues;
-    for (const Task& task : recorder.tasks()) queues[static_cast<size_t>(task.lane)].push_back(task);
+    for (const Task& task : recorder.tasks())
+      queues[static_cast<size_t>(task.lane)].push_back(task);
     std::array<TaskId, kLanes> done{};
     std::mt19937_64 turns(seed);
     size_t finished = 0;

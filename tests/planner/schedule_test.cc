@@ -115,10 +115,11 @@ TEST(Schedule, AdmitsInOrderWithinPrefillTokensAndKvBlocks) {
       // Whoever waits still does so for a reason: no row slot, no tokens left, or no KV blocks.
       if (sweep.admissions.size() == state.waiting.size()) return;
       const WaitingPrompt& first = state.waiting[sweep.admissions.size()];
-      const int64_t blocks = ceil_div(
-          first.prompt_tokens + std::max<int64_t>(first.max_new_tokens - 1, 0), layout::kKvBlockSlots);
-      const bool room = !made.plan.keeps_kv() ||
-                        blocks * made.model.spec.layers <= schedule.kv().free_blocks();
+      const int64_t blocks =
+          ceil_div(first.prompt_tokens + std::max<int64_t>(first.max_new_tokens - 1, 0),
+                   layout::kKvBlockSlots);
+      const bool room =
+          !made.plan.keeps_kv() || blocks * made.model.spec.layers <= schedule.kv().free_blocks();
       if (room && running < made.plan.row_slots()) {
         ASSERT_GT(sweep.admissions.size(), 0U);
       }
@@ -272,8 +273,8 @@ TEST(Schedule, ScoringLoadsNoWeightsBeyondTheLastSweep) {
   Plan plan = plain_plan(2, 1);
   plan.work = Work::kScore;
   plan.weights = {0, 0, 1};
-  plan = tests::fitted(model, plan, 0, {.weight_ring_bytes = 1 << 20, .staging_bytes = 0,
-                                        .kv_ring_blocks = 0});
+  plan = tests::fitted(model, plan, 0,
+                       {.weight_ring_bytes = 1 << 20, .staging_bytes = 0, .kv_ring_blocks = 0});
   const Footprint needs = footprint(model, plan);
   Schedule schedule(model, plan, needs);
   Driver driver(plan, schedule, std::vector<Request>(4, {50, 0, 1, 49}));

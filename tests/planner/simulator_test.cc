@@ -15,8 +15,12 @@ using tests::Driver;
 using tests::Recorder;
 
 Machine even_machine() {
-  return {.disk_read_bytes_per_s = 100, .disk_write_bytes_per_s = 50, .link_bytes_per_s = 200,
-          .compute_flops_per_s = 1000, .compute_bytes_per_s = 400, .task_s = 0};
+  return {.disk_read_bytes_per_s = 100,
+          .disk_write_bytes_per_s = 50,
+          .link_bytes_per_s = 200,
+          .compute_flops_per_s = 1000,
+          .compute_bytes_per_s = 400,
+          .task_s = 0};
 }
 
 Task make(Lane lane, TaskId id, int64_t bytes, const Dependencies& needs = {}) {
@@ -63,11 +67,11 @@ TEST(VirtualClock, StartsATaskWhenLaneAndNeedsAreReady) {
   VirtualClock clock({}, even_machine(), [&](const Task&, double start_s, double end_s) {
     times.emplace_back(start_s, end_s);
   });
-  clock.emit(make(Lane::kDiskRead, 1, 100), {});                                 // 0 .. 1
-  clock.emit(make(Lane::kHostToDevice, 1, 100, after(Lane::kDiskRead, 1)), {});  // 1 .. 1.5
-  clock.emit(make(Lane::kDiskRead, 2, 200), {});                                 // 1 .. 3
+  clock.emit(make(Lane::kDiskRead, 1, 100), {});                                      // 0 .. 1
+  clock.emit(make(Lane::kHostToDevice, 1, 100, after(Lane::kDiskRead, 1)), {});       // 1 .. 1.5
+  clock.emit(make(Lane::kDiskRead, 2, 200), {});                                      // 1 .. 3
   clock.emit(make(Lane::kDeviceCompute, 1, 400, after(Lane::kHostToDevice, 1)), {});  // 1.5 .. 2.5
-  clock.emit(make(Lane::kHostToDevice, 2, 100, after(Lane::kDiskRead, 2)), {});  // 3 .. 3.5
+  clock.emit(make(Lane::kHostToDevice, 2, 100, after(Lane::kDiskRead, 2)), {});       // 3 .. 3.5
   clock.run();
   using Pair = std::pair<double, double>;
   EXPECT_THAT(times, testing::UnorderedElementsAre(Pair{0, 1}, Pair{1, 1.5}, Pair{1, 3},
@@ -100,8 +104,13 @@ TEST(VirtualClock, TasksThatWaitForEachOtherAreABug) {
 
 // A model whose layers cost all there is, streamed from the disk through a ring of two layers.
 struct Streaming {
-  layout::Model model = tests::make_model({.layers = 12, .hidden = 128, .heads = 4, .kv_heads = 2,
-                                           .head_dim = 32, .ffn = 512, .vocab = 64});
+  layout::Model model = tests::make_model({.layers = 12,
+                                           .hidden = 128,
+                                           .heads = 4,
+                                           .kv_heads = 2,
+                                           .head_dim = 32,
+                                           .ffn = 512,
+                                           .vocab = 64});
   Plan plan;
   Footprint needs;
   Machine machine = even_machine();
@@ -115,9 +124,10 @@ struct Streaming {
     plan.piece_bytes = 16 * kKiB;
     plan = tests::fitted(model, plan, 1, {});
     const Footprint least = footprint(model, plan);
-    plan.weight_ring_bytes = std::max(
-        plan.weight_ring_bytes, static_cast<int64_t>(layers * static_cast<double>(
-                                    least.largest_stage_bytes)) + plan.piece_bytes);
+    plan.weight_ring_bytes =
+        std::max(plan.weight_ring_bytes,
+                 static_cast<int64_t>(layers * static_cast<double>(least.largest_stage_bytes)) +
+                     plan.piece_bytes);
     needs = footprint(model, plan);
     int64_t read = 0;
     int64_t computed = 0;
@@ -188,7 +198,8 @@ TEST(Simulator, FinishesEveryJob) {
     const Prediction out = simulate(made.model, made.plan, needs, even_machine(), requests);
     ASSERT_FALSE(out.extrapolated) << seed;
     // The lane that samples is never busy for longer than the run lasts.
-    ASSERT_LE(out.busy_s[static_cast<size_t>(Lane::kDeviceCompute)], out.simulated_s * 1.000001) << seed;
+    ASSERT_LE(out.busy_s[static_cast<size_t>(Lane::kDeviceCompute)], out.simulated_s * 1.000001)
+        << seed;
   }
 }
 
