@@ -1,4 +1,4 @@
-"""lint.docs: docs/errors.md has each error code of the sources, and README.md each flag.
+"""lint.docs: docs/errors.md has the error codes of the sources, README.md the flags.
 
 docs.py [TRANSLOAD]: with the binary, flags are compared with what its --help says."""
 
@@ -44,8 +44,9 @@ def check_flags(binary, readme):
         help_text = subprocess.run([binary, command, "--help"], capture_output=True, text=True,
                                    check=True)
         known |= flags(help_text.stdout)
-    return difference("README.md names a flag that no command has", flags(readme) - NOT_OURS,
-                      known)
+    named = flags(readme) - NOT_OURS
+    return (difference("README.md names a flag that no command has", named, known) +
+            difference("README.md lacks the flag", known - NOT_OURS, named))
 
 
 def main():
