@@ -55,10 +55,12 @@ Checkpoint open_checkpoint(const std::string& path);
 // The model in a checkpoint, by its configuration alone (never by file names).
 // Errors: kUnsupported naming the family or the configuration key that is not implemented,
 // kBadInput naming a missing tensor or a wrong shape.
+// Where the configuration ties the head to the embedding, a head tensor that is there too is left
+// unread (as transformers 4 does; transformers 5 takes the head).
 layout::Model load_model(const Checkpoint& checkpoint);
 
 // Tokens that end a sequence: generation_config's list, else config's, else the GGUF's
-// eos/eot tokens. In ascending order, none twice.
+// eos, eot and eom tokens. In ascending order, none twice.
 std::vector<int32_t> end_tokens(const Checkpoint& checkpoint);
 
 }  // namespace transload::engine

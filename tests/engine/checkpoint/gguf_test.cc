@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/checkpoint/files.h"
-#include "tests/engine/checkpoint/gguf_builder.h"
+#include "tests/engine/checkpoint/tiny_gguf.h"
 
 namespace transload::engine {
 namespace {
