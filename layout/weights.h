@@ -17,12 +17,32 @@ enum class Role : uint8_t {
   kEmbedding,  // [vocab, embed_dim], gathered; also the head where tied_head
   kPositions,  // [positions, hidden], gathered (learned positions)
   kProjectIn,  // [hidden, embed_dim]
-  kQ, kK, kV, kQkv, kO, kGate, kUp, kDown,  // of a layer
+  kQ,
+  kK,
+  kV,
+  kQkv,
+  kO,
+  kGate,
+  kUp,
+  kDown,        // of a layer
   kProjectOut,  // [embed_dim, hidden]
   kHead,        // [vocab, embed_dim]
   // vectors
-  kNorm1, kNorm1Bias, kNorm2, kNorm2Bias, kQBias, kKBias, kVBias, kQkvBias, kOBias, kGateBias,
-  kUpBias, kDownBias, kFinalNorm, kFinalNormBias, kHeadBias,
+  kNorm1,
+  kNorm1Bias,
+  kNorm2,
+  kNorm2Bias,
+  kQBias,
+  kKBias,
+  kVBias,
+  kQkvBias,
+  kOBias,
+  kGateBias,
+  kUpBias,
+  kDownBias,
+  kFinalNorm,
+  kFinalNormBias,
+  kHeadBias,
 };
 inline constexpr Role kLastMatrix = Role::kHead;
 inline constexpr int kRoles = static_cast<int>(Role::kHeadBias) + 1;
