@@ -21,6 +21,7 @@ RateLimiter::Clock::time_point RateLimiter::book(int64_t bytes, Clock::time_poin
   const double seconds = std::min(static_cast<double>(bytes) / bytes_per_s_, kLongestBookingS);
   const auto taken =
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  const std::lock_guard lock(mutex_);
   free_at_ = std::max(start, free_at_) + taken;
   return free_at_;
 }

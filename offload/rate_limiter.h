@@ -3,11 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 
 namespace transload::offload {
 
-// A lane that moves `bytes` may finish no earlier than bytes / rate after the later of its own
-// start and the end of the transfer before it. Tests override the clock. Threads: one.
+// What moves `bytes` may finish no earlier than bytes / rate after the later of its own
+// start and the end of the transfer before it. Tests override the clock. Threads: any; a disk's two
+// lanes share one.
 class RateLimiter {
  public:
   using Clock = std::chrono::steady_clock;
@@ -23,6 +25,7 @@ class RateLimiter {
 
  private:
   double bytes_per_s_;
+  std::mutex mutex_;
   Clock::time_point free_at_ = Clock::time_point::min();
 };
 

@@ -6,6 +6,8 @@
 
 namespace transload::tools {
 
+void add_generate(CLI::App& app, int& status);
+void add_score(CLI::App& app, int& status);
 void add_inspect(CLI::App& app, int& status);
 void add_synth(CLI::App& app, int& status);
 void add_tokenize(CLI::App& app, int& status);

@@ -23,6 +23,8 @@ int main(int argc, char** argv) {
                  "transload");
     app.require_subcommand(1);
     app.set_version_flag("--version", "transload 0.1.0");
+    tools::add_generate(app, status);
+    tools::add_score(app, status);
     tools::add_inspect(app, status);
     tools::add_synth(app, status);
     tools::add_tokenize(app, status);

@@ -57,15 +57,13 @@ Performer::Performer(const layout::Model& model, const planner::Plan& plan,
       resident_at_(model.weights.size(), {-1, -1}) {
   if (plan.attention == planner::AttentionSite::kHost)
     host_ = kernels::make_cpu_backend(cpu_options(model, plan, options));
-  const auto limited = [&](Lane lane, double rate) {
-    return (limiters_[static_cast<size_t>(lane)] = limiter(rate)).get();
-  };
-  read_lane_ = offload::make_disk_lane(
-      disk_options(options, limited(Lane::kDiskRead, plan.disk_bytes_per_s)), options.faults);
-  write_lane_ = offload::make_disk_lane(
-      disk_options(options, limited(Lane::kDiskWrite, plan.disk_bytes_per_s)), options.faults);
-  copiers_ = {offload::PacedCopier(limited(Lane::kHostToDevice, plan.link_bytes_per_s)),
-              offload::PacedCopier(limited(Lane::kDeviceToHost, plan.link_bytes_per_s))};
+  disk_limiter_ = limiter(plan.disk_bytes_per_s);
+  link_limiters_ = {limiter(plan.link_bytes_per_s), limiter(plan.link_bytes_per_s)};
+  copiers_ = {offload::PacedCopier(link_limiters_[0].get()),
+              offload::PacedCopier(link_limiters_[1].get())};
+  const offload::DiskOptions disk = disk_options(options, disk_limiter_.get());
+  read_lane_ = offload::make_disk_lane(disk, options.faults);
+  write_lane_ = offload::make_disk_lane(disk, options.faults);
   for (const offload::File& file : memory_.model_files())
     read_lane_->add_file(file.descriptor(), file.bytes(), file.name(), file.direct());
   if (const offload::File* spill = memory_.spill()) {

@@ -158,7 +158,8 @@ class Performer : public TaskRunner {
   TierMemory memory_;
   std::unique_ptr<kernels::Backend> device_;
   std::unique_ptr<kernels::Backend> host_;
-  std::array<std::unique_ptr<offload::RateLimiter>, planner::kLanes> limiters_;
+  std::unique_ptr<offload::RateLimiter> disk_limiter_;
+  std::array<std::unique_ptr<offload::RateLimiter>, 2> link_limiters_;  // one a direction
   std::unique_ptr<offload::DiskLane> read_lane_;
   std::unique_ptr<offload::DiskLane> write_lane_;
   int32_t spill_read_file_ = -1;

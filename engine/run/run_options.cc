@@ -1,0 +1,225 @@
+#include "engine/run/run_options.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "engine/run/machine_probe.h"
+#include "planner/report.h"
+#include "planner/trace.h"
+
+namespace transload::engine {
+namespace {
+
+std::atomic<int> g_signals{0};  // a signal handler can reach nothing else
+
+void on_signal(int signal) {
+  if (g_signals.fetch_add(1) > 0) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
+
+// Shapes, extents and the files' sizes and times: cheap, and different for different weights.
+std::string identity_of(const layout::Model& model) {
+  std::string text = model.spec.family;
+  for (const layout::Weight& weight : model.weights)
+    text += fmt::format(";{}:{}:{}:{}:{}", weight.name, quant::name(weight.format), weight.rows,
+                        weight.cols, weight.extent.offset);
+  for (const std::string& path : model.files) {
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0) throw_errno(errno, "reading " + path);
+    text += fmt::format(";{}:{}.{}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+  }
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
+}
+
+planner::Plan read_plan(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw Error(Kind::kIo, "--plan: cannot read " + path);
+  nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
+  if (json.is_discarded()) throw Error(Kind::kBadInput, "--plan: " + path + " is not JSON");
+  if (json.is_object() && json.contains("plan")) json = json.at("plan");  // as --dry-run --json
+  return planner::plan_from_json(json);
+}
+
+void refuse_wishes_beside_plan(const planner::Wishes& wishes) {
+  const bool any = wishes.weights || wishes.kv || wishes.activations || wishes.batch_size ||
+                   wishes.num_batches || wishes.prefill_tokens || wishes.attention ||
+                   wishes.budget_bytes[0] || wishes.budget_bytes[1] || wishes.budget_bytes[2];
+  if (any)
+    throw Error(Kind::kUsage,
+                "--plan: the plan fixes placement, budgets and batch; leave those flags out");
+}
+
+}  // namespace
+
+LoadedModel load(const std::string& path) {
+  LoadedModel loaded;
+  const Checkpoint checkpoint = open_checkpoint(path);
+  loaded.model = load_model(checkpoint);
+  loaded.tokenizer = load_tokenizer(checkpoint);
+  loaded.end_tokens = end_tokens(checkpoint);
+  loaded.identity = identity_of(loaded.model);
+  return loaded;
+}
+
+planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& options,
+                               const planner::Workload& workload) {
+  const planner::Machine machine =
+      probe_machine(loaded.model, options.wishes.threads, options.instructions);
+  if (options.plan_file.empty())
+    return planner::place({loaded.model, workload, options.wishes,
+                           probe_free(options.tiers.disk_directory), machine});
+  refuse_wishes_beside_plan(options.wishes);
+  planner::Placement placement;
+  placement.plan = read_plan(options.plan_file);
+  placement.plan.threads = options.wishes.threads;
+  if (placement.plan.work != workload.work)
+    throw Error(Kind::kUsage, "--plan: made for the other command (generate or score)");
+  if (workload.max_prompt_tokens > placement.plan.prefill_tokens ||
+      workload.max_total_tokens > placement.plan.max_tokens)
+    throw Error(Kind::kUsage,
+                fmt::format("--plan: made for prompts of up to {} and sequences of up to {} tokens; "
+                            "this job has {} and {}",
+                            placement.plan.prefill_tokens, placement.plan.max_tokens,
+                            workload.max_prompt_tokens, workload.max_total_tokens));
+  placement.needs = planner::footprint(loaded.model, placement.plan);
+  planner::check_fits(loaded.model, placement.plan, placement.needs);
+  const int64_t few = std::min<int64_t>(workload.requests, 2 * placement.plan.row_slots());
+  placement.prediction = planner::simulate(
+      loaded.model, placement.plan, placement.needs, planner::limited(machine, placement.plan),
+      planner::typical_requests(workload, few),
+      {.max_sweeps = 64, .decode_sweeps = 4, .requests = workload.requests});
+  return placement;
+}
+
+StopSignals::StopSignals() {
+  g_signals = 0;
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+}
+StopSignals::~StopSignals() {
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
+bool StopSignals::stopped() const { return g_signals > 0; }
+
+void RunProgress::phase(const char* name, const char* unit, int64_t total) {
+  if (phase_ == name) return;
+  phase_ = name;
+  progress_.begin(name, unit, total);
+}
+
+void RunProgress::tick(int64_t sweep, int64_t decode_rows) {
+  if (sweep == 0) {
+    phase("load", "bytes", resident_bytes_);
+    progress_.tick();
+    return;
+  }
+  // The first sweep is all prefill; later ones mix the prompts that refill with decode rows.
+  if (decode_rows > 0 || phase_ == "decode") {
+    phase("decode", "requests", requests_);
+  } else {
+    phase("prefill", "requests", requests_);
+  }
+  progress_.update(done_, tokens_);
+}
+
+void RunProgress::end() {
+  if (!phase_.empty()) progress_.update(done_, tokens_);
+  progress_.end();
+}
+
+RunResult run_plan(const LoadedModel& loaded, const planner::Placement& placement,
+                   const RunOptions& options, Feed& feed) {
+  std::unique_ptr<planner::TraceWriter> trace;
+  std::unique_ptr<ActivationLog> activations;
+  EngineOptions engine_options;
+  engine_options.performer.tiers = options.tiers;
+  engine_options.performer.instructions = options.instructions;
+  if (!options.activations_file.empty()) {
+    activations = std::make_unique<ActivationLog>(options.activations_file);
+    engine_options.performer.activations = activations.get();
+  }
+  if (!options.trace_file.empty()) {
+    trace = std::make_unique<planner::TraceWriter>(options.trace_file, "run");
+    engine_options.observer = [&](const planner::Task& task, double start, double end) {
+      trace->add(task, start, end);
+    };
+  }
+  RunResult result;
+  {
+    Engine engine(loaded.model, placement.plan, engine_options);
+    result.stats = engine.run(feed);
+    result.disk_engine = engine.performer().disk_description();
+    result.compute = engine.performer().compute_description();
+    result.pinned_bytes = engine.performer().memory().host_region().locked_bytes();
+    result.host_bytes = engine.performer().memory().host_region().bytes();
+  }
+  if (trace) trace->finish();
+  return result;
+}
+
+std::string summary_text(const planner::Placement& placement, const RunResult& result,
+                         int64_t tokens) {
+  const RunStats& stats = result.stats;
+  const double rate = static_cast<double>(tokens) / std::max(stats.seconds, 1e-9);
+  std::string text = fmt::format(
+      "{} tokens in {:.2f} s ({:.2f} s of it loading): {:.1f} tokens/s (predicted {:.1f}), {} "
+      "sweeps\ncompute: {}; disk: {}\n",
+      tokens, stats.seconds, stats.load_seconds, rate, placement.prediction.tokens_per_s,
+      stats.sweeps, result.compute, result.disk_engine);
+  if (result.host_bytes > 0)
+    text += fmt::format("host memory: {} page-locked of {}{}\n", format_bytes(result.pinned_bytes),
+                        format_bytes(result.host_bytes),
+                        result.pinned_bytes < result.host_bytes
+                            ? " (the rest is pageable: the system's limit, see ulimit -l)"
+                            : "");
+  text += fmt::format("{:<16} {:>10} {:>6} {:>16}\n", "lane", "bytes", "busy", "predicted busy");
+  for (size_t i = 0; i < planner::kLanes; ++i) {
+    if (stats.lanes.tasks[i] == 0) continue;
+    const double predicted = placement.prediction.simulated_s > 0
+                                 ? placement.prediction.busy_s[i] / placement.prediction.simulated_s
+                                 : 0;
+    text += fmt::format("{:<16} {:>10} {:>5.0f}% {:>15.0f}%\n",
+                        planner::name(static_cast<planner::Lane>(i)),
+                        format_bytes(stats.lanes.bytes[i]),
+                        100 * stats.lanes.busy_s[i] / std::max(stats.seconds, 1e-9),
+                        100 * predicted);
+  }
+  return text;
+}
+
+nlohmann::json summary_json(const planner::Placement& placement, const RunResult& result,
+                            int64_t tokens) {
+  const RunStats& stats = result.stats;
+  nlohmann::json lanes = nlohmann::json::object();
+  for (size_t i = 0; i < planner::kLanes; ++i)
+    if (stats.lanes.tasks[i] > 0)
+      lanes[std::string(planner::name(static_cast<planner::Lane>(i)))] = {
+          {"bytes", stats.lanes.bytes[i]},
+          {"tasks", stats.lanes.tasks[i]},
+          {"busy_share", stats.lanes.busy_s[i] / std::max(stats.seconds, 1e-9)}};
+  return {{"tokens", tokens},
+          {"seconds", stats.seconds},
+          {"load_seconds", stats.load_seconds},
+          {"tokens_per_s", static_cast<double>(tokens) / std::max(stats.seconds, 1e-9)},
+          {"predicted_tokens_per_s", placement.prediction.tokens_per_s},
+          {"sweeps", stats.sweeps},
+          {"row_steps", stats.row_steps},
+          {"prompt_tokens", stats.prompt_tokens},
+          {"compute", result.compute},
+          {"disk", result.disk_engine},
+          {"pinned_bytes", result.pinned_bytes},
+          {"lanes", lanes}};
+}
+
+}  // namespace transload::engine

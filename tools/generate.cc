@@ -1,0 +1,67 @@
+// transload generate: answers for a job of JSON lines.
+#include "engine/run/generate.h"
+
+#include <memory>
+
+#include "base/error.h"
+#include "tools/command.h"
+#include "tools/run_flags.h"
+
+namespace transload::tools {
+namespace {
+
+struct Options {
+  RunFlags run;
+  engine::SamplingOptions defaults;
+};
+
+void check_defaults(const engine::SamplingOptions& d) {
+  const auto need = [](bool holds, const char* text) {
+    if (!holds) throw Error(Kind::kUsage, text);
+  };
+  need(d.temperature >= 0, "--temperature: must be at least 0");
+  need(d.top_p > 0 && d.top_p <= 1, "--top-p: must be above 0 and at most 1");
+  need(d.top_k >= 0, "--top-k: must be at least 0");
+  need(d.min_p >= 0 && d.min_p <= 1, "--min-p: must be from 0 to 1");
+  need(d.repetition_penalty > 0, "--repetition-penalty: must be above 0");
+  need(d.max_tokens >= 1, "--max-tokens: must be at least 1");
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand(
+      "generate",
+      "Answers JSON lines {\"id\", \"prompt\"} or {\"id\", \"prompt_token_ids\"}, each with optional "
+      "max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty, "
+      "frequency_penalty, seed, stop, stop_token_ids, min_tokens, ignore_eos, logprobs.");
+  const auto options = std::make_shared<Options>();
+  add_run_flags(*command, options->run);
+  command->add_flag("--dry-run", options->run.options.dry_run, "Print the plan and stop");
+  const std::string sampling = "Sampling, where a line says nothing";
+  engine::SamplingOptions& d = options->defaults;
+  command->add_option("--max-tokens", d.max_tokens, "New tokens at most")
+      ->capture_default_str()->group(sampling);
+  command->add_option("--temperature", d.temperature, "0 takes the best token")
+      ->capture_default_str()->group(sampling);
+  command->add_option("--top-p", d.top_p, "Least probability of the tokens drawn from")
+      ->capture_default_str()->group(sampling);
+  command->add_option("--top-k", d.top_k, "Tokens drawn from; 0: all")
+      ->capture_default_str()->group(sampling);
+  command->add_option("--min-p", d.min_p, "Least part of the best token's probability")
+      ->capture_default_str()->group(sampling);
+  command->add_option("--repetition-penalty", d.repetition_penalty, "1: none")
+      ->capture_default_str()->group(sampling);
+  command->add_option("--presence-penalty", d.presence_penalty, "0: none")
+      ->check(CLI::Range(-2.0, 2.0))->capture_default_str()->group(sampling);
+  command->add_option("--frequency-penalty", d.frequency_penalty, "0: none")
+      ->check(CLI::Range(-2.0, 2.0))->capture_default_str()->group(sampling);
+  command->add_option("--seed", d.seed, "Of lines without one")
+      ->capture_default_str()->group(sampling);
+  command->callback([options, &status] {
+    check_defaults(options->defaults);
+    status = status_of(engine::generate({read_run_flags(options->run), options->defaults, {}}));
+  });
+}
+
+}  // namespace transload::tools
