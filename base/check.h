@@ -11,15 +11,17 @@ namespace transload {
 // Throws Kind::kInternal with file and line unless `holds`.
 inline void check(bool holds, std::string_view what,
                   const std::source_location& where = std::source_location::current()) {
-  if (!holds) [[unlikely]] fail_check(what, where);
+  if (!holds) [[unlikely]]
+    fail_check(what, where);
 }
 
 // As check, for inner loops: absent in builds with NDEBUG.
-inline void dcheck([[maybe_unused]] bool holds, [[maybe_unused]] std::string_view what,
-                   [[maybe_unused]] const std::source_location& where =
-                       std::source_location::current()) {
+inline void dcheck(
+    [[maybe_unused]] bool holds, [[maybe_unused]] std::string_view what,
+    [[maybe_unused]] const std::source_location& where = std::source_location::current()) {
 #ifndef NDEBUG
-  if (!holds) [[unlikely]] fail_check(what, where);
+  if (!holds) [[unlikely]]
+    fail_check(what, where);
 #endif
 }
 

@@ -12,16 +12,25 @@ namespace transload {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, double>, 11> kUnits = {{
-    {"", 1.0}, {"B", 1.0}, {"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
-    {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
+    {"", 1.0},
+    {"B", 1.0},
+    {"kB", 1e3},
+    {"KB", 1e3},
+    {"MB", 1e6},
+    {"GB", 1e9},
+    {"TB", 1e12},
+    {"KiB", 1024.0},
+    {"MiB", 1048576.0},
+    {"GiB", 1073741824.0},
+    {"TiB", 1099511627776.0},
 }};
 
 }  // namespace
 
 int64_t parse_bytes(std::string_view text, std::string_view what) {
   double number = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number,
-                                             std::chars_format::fixed);
+  const auto [end, status] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
   if (status == std::errc() && number >= 0) {

@@ -20,7 +20,9 @@ inline constexpr int64_t kPageBytes = 4096;
 constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
-constexpr int64_t round_down(int64_t value, int64_t multiple) { return value / multiple * multiple; }
+constexpr int64_t round_down(int64_t value, int64_t multiple) {
+  return value / multiple * multiple;
+}
 constexpr int64_t ceil_div(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }

@@ -32,15 +32,15 @@ struct DecoderSpec {
   bool final_norm = true;  // a norm before the head
 
   PositionKind position = PositionKind::kRotary;
-  int64_t position_offset = 0;   // learned: row of position 0 (OPT: 2)
-  int64_t rotary_dim = 0;        // leading dimensions of a head that rotate
+  int64_t position_offset = 0;  // learned: row of position 0 (OPT: 2)
+  int64_t rotary_dim = 0;       // leading dimensions of a head that rotate
   RotaryStyle rotary_style = RotaryStyle::kHalves;
   std::vector<float> inverse_frequencies;  // [rotary_dim / 2], scaling applied
   float rotary_magnitude = 1.0F;           // factor on cos and sin (YaRN)
 
   Activation activation = Activation::kSilu;
-  bool gated = true;              // down(act(gate(x)) * up(x)), else down(act(up(x)))
-  bool parallel_residual = false; // x + attention(norm1(x)) + mlp(norm2(x))
+  bool gated = true;               // down(act(gate(x)) * up(x)), else down(act(up(x)))
+  bool parallel_residual = false;  // x + attention(norm1(x)) + mlp(norm2(x))
   QkvLayout qkv = QkvLayout::kSeparate;
   bool tied_head = false;
 

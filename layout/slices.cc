@@ -70,8 +70,7 @@ void add_streamed(const Model& model, int32_t index, const MatrixCut& cut, int64
                   Stage& stage) {
   const Weight& weight = model.weights[static_cast<size_t>(index)];
   const int64_t unit = granule(weight.role);
-  const int64_t step =
-      std::max<int64_t>(unit, round_down(piece_bytes / weight.row_bytes(), unit));
+  const int64_t step = std::max<int64_t>(unit, round_down(piece_bytes / weight.row_bytes(), unit));
   for (const Tier home : {Tier::kHost, Tier::kDisk}) {
     const auto t = static_cast<size_t>(home);
     for (int64_t row = cut.begin[t]; row < cut.begin[t + 1]; row += step) {
@@ -115,7 +114,8 @@ WeightSlices cut_weights(const Model& model, const Shares& shares, int64_t piece
     for (int t = 0; t < kTiers; ++t)
       slices.bytes[static_cast<size_t>(t)] += cut.rows(static_cast<Tier>(t)) * weight.row_bytes();
     if (weight.layer >= 0)
-      add_streamed(model, index, cut, piece_bytes, slices.stages[static_cast<size_t>(weight.layer)]);
+      add_streamed(model, index, cut, piece_bytes,
+                   slices.stages[static_cast<size_t>(weight.layer)]);
     if (&weight == head) add_streamed(model, index, cut, piece_bytes, slices.stages.back());
   }
   std::sort(slices.resident.begin(), slices.resident.end(), [&](const Piece& a, const Piece& b) {

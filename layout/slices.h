@@ -38,9 +38,9 @@ struct Stage {
 
 // Where every matrix lies, for one set of shares.
 struct WeightSlices {
-  std::vector<MatrixCut> cuts;    // by weight; vectors have no rows here
-  std::vector<Piece> resident;    // device and host slices, by tier and then file position
-  std::vector<Stage> stages;      // streamed pieces of layers 0.., then of the head
+  std::vector<MatrixCut> cuts;  // by weight; vectors have no rows here
+  std::vector<Piece> resident;  // device and host slices, by tier and then file position
+  std::vector<Stage> stages;    // streamed pieces of layers 0.., then of the head
   std::array<int64_t, kTiers> bytes{};
 };
 

@@ -22,22 +22,24 @@ void check_consistent(const Plan& plan) {
   check_shares(plan.kv, "--kv");
   check_shares(plan.activations, "--activations");
   if (plan.activations.disk > 0)
-    throw Error(Kind::kUnsupported, "--activations: activations lie on device or host, not on disk");
+    throw Error(Kind::kUnsupported,
+                "--activations: activations lie on device or host, not on disk");
   if (plan.single_tier && (plan.weights.host > 0 || plan.kv.host > 0 || plan.activations.host > 0))
     throw Error(Kind::kInternal, "host share in a plan with a single memory tier");
   if (plan.attention == AttentionSite::kHost && (plan.single_tier || plan.kv.device > 0))
     throw Error(Kind::kUnsupported,
                 "attention on the host needs all of the KV cache off the device: --kv 0/x/y");
   if (plan.batch_size < 1 || plan.num_batches < 1 || plan.chunk_tokens < 1 || plan.threads < 1)
-    throw Error(Kind::kUsage, "batch size, number of batches, chunk and threads must be at least 1");
+    throw Error(Kind::kUsage,
+                "batch size, number of batches, chunk and threads must be at least 1");
 }
 
 void check_rings(const Plan& plan, const Footprint& needs) {
   const int64_t ring = smallest_weight_ring(plan, needs);
   if (plan.weight_ring_bytes < ring)
-    throw Error(Kind::kDoesNotFit, "device: the weight ring holds " +
-                                       format_bytes(plan.weight_ring_bytes) +
-                                       ", but the layers in use at once need " + format_bytes(ring));
+    throw Error(Kind::kDoesNotFit,
+                "device: the weight ring holds " + format_bytes(plan.weight_ring_bytes) +
+                    ", but the layers in use at once need " + format_bytes(ring));
   const int64_t staging = smallest_staging(plan, needs);
   if (plan.staging_bytes < staging)
     throw Error(Kind::kDoesNotFit, "host: staging holds " + format_bytes(plan.staging_bytes) +

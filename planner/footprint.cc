@@ -159,7 +159,8 @@ void size_rows(const Model& model, const Plan& plan, Footprint& out) {
   out.kv_block_bytes = layout::kv_block_bytes(spec.kv_heads, spec.head_dim);
   out.max_kv_blocks = plan.keeps_kv() ? ceil_div(plan.max_tokens, layout::kKvBlockSlots) : 0;
   out.device_rows = std::min<int64_t>(
-      plan.batch_rows(), std::llround(plan.activations.device * static_cast<double>(plan.batch_rows())));
+      plan.batch_rows(),
+      std::llround(plan.activations.device * static_cast<double>(plan.batch_rows())));
   out.host_rows = plan.batch_rows() - out.device_rows;
   out.head_rows = plan.keeps_kv() ? plan.row_slots() : plan.num_batches * plan.batch_rows();
   for (const layout::Stage& stage : out.slices.stages) {
@@ -206,7 +207,8 @@ void place_host(const Model& model, const Plan& plan, const ResidentPacker& resi
   h.kv = packer.take(plan.kv_blocks[1] * out.kv_block_bytes, kPageBytes);
   h.hidden = packer.take(plan.num_batches * out.host_rows * spec.hidden * kFloat);
   const bool attends = plan.attention == AttentionSite::kHost;
-  h.query = packer.take(attends ? plan.visit_buffers * plan.batch_size * spec.q_width() * kFloat : 0);
+  h.query =
+      packer.take(attends ? plan.visit_buffers * plan.batch_size * spec.q_width() * kFloat : 0);
   out.bytes[1] = packer.end();
 }
 

@@ -21,18 +21,18 @@ struct Place {
 
 // Offsets in the device region. Those named "each" hold several equal parts behind one another.
 struct DevicePlaces {
-  Place vectors;      // norms and biases in float32
-  Place resident;     // weight slices that stay
+  Place vectors;   // norms and biases in float32
+  Place resident;  // weight slices that stay
   Place weight_ring;
-  Place kv;           // arena of KV blocks
+  Place kv;  // arena of KV blocks
   Place kv_ring;
   Place hidden;       // each batch: [device rows, hidden]
   Place hidden_work;  // two: [host rows, hidden]
-  Place visit;        // each visit buffer: q [batch rows, q width], k and v [batch rows, 2 kv width]
-  Place chunk;        // intermediate rows of one chunk
-  Place head_input;   // [head rows, embed dim]
+  Place visit;       // each visit buffer: q [batch rows, q width], k and v [batch rows, 2 kv width]
+  Place chunk;       // intermediate rows of one chunk
+  Place head_input;  // [head rows, embed dim]
   Place logits;
-  Place gather;       // two: embedding rows in storage format
+  Place gather;  // two: embedding rows in storage format
 };
 
 struct HostPlaces {
@@ -58,8 +58,8 @@ struct ResidentLoad {
   int64_t copy_bytes = 0;
 };
 
-inline constexpr int64_t kGatherRows = 64;      // embedding rows fetched at once
-inline constexpr int64_t kScoreTileRows = 64;   // logits held at once when scoring
+inline constexpr int64_t kGatherRows = 64;     // embedding rows fetched at once
+inline constexpr int64_t kScoreTileRows = 64;  // logits held at once when scoring
 inline constexpr int64_t kScoreTileCols = 4096;
 
 struct Line {  // of the memory report
@@ -80,8 +80,8 @@ struct Footprint {
   int64_t process_bytes = 0;                    // everything that is on no tier
 
   int64_t kv_block_bytes = 0;
-  int64_t max_kv_blocks = 0;       // of a sequence in a layer
-  int64_t device_rows = 0;         // of a batch's hidden rows; the rest are on the host
+  int64_t max_kv_blocks = 0;  // of a sequence in a layer
+  int64_t device_rows = 0;    // of a batch's hidden rows; the rest are on the host
   int64_t host_rows = 0;
   int64_t head_rows = 0;           // most rows that the head computes in a sweep
   int64_t gather_device_slot = 0;  // bytes of one gathered embedding row; 0: none is gathered

@@ -60,7 +60,7 @@ class Reader {
     value = at(field).get<std::string>();
   }
   template <class T>
-    requires std::is_integral_v<T>
+  requires std::is_integral_v<T>
   void operator()(const char* field, T& value) {
     const json& there = at(field);
     constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<T>::max());

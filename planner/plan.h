@@ -3,9 +3,8 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
-
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "layout/tier.h"
 
@@ -32,12 +31,12 @@ struct Plan {
   int64_t visit_buffers = 1;   // 2: a batch's attention overlaps the next batch's projections
   AttentionSite attention = AttentionSite::kDevice;
 
-  int64_t piece_bytes = 0;           // largest piece of streamed weights
-  int64_t weight_ring_bytes = 0;     // device buffer of streamed weights
-  int64_t staging_bytes = 0;         // host buffer between disk and device
+  int64_t piece_bytes = 0;                          // largest piece of streamed weights
+  int64_t weight_ring_bytes = 0;                    // device buffer of streamed weights
+  int64_t staging_bytes = 0;                        // host buffer between disk and device
   std::array<int64_t, layout::kTiers> kv_blocks{};  // arena of each tier
-  int64_t kv_ring_device_blocks = 0;  // KV blocks brought to the device for attention
-  int64_t kv_ring_host_blocks = 0;    // KV blocks between disk and host
+  int64_t kv_ring_device_blocks = 0;                // KV blocks brought to the device for attention
+  int64_t kv_ring_host_blocks = 0;                  // KV blocks between disk and host
 
   int threads = 1;
   double link_bytes_per_s = 0;  // emulated; 0: as fast as it goes

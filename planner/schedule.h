@@ -44,7 +44,7 @@ struct Group {
   int64_t end_block = 0;
   int64_t device_offset = 0;  // in the KV rings, in blocks
   int64_t host_offset = 0;
-  int64_t first_place = 0;    // in Sweep::places: homes of its blocks, row by row
+  int64_t first_place = 0;  // in Sweep::places: homes of its blocks, row by row
 };
 
 struct BatchSweep {
@@ -99,8 +99,8 @@ class Schedule {
   struct Visit {  // of a batch to a layer
     int32_t layer = 0;
     int32_t batch = 0;
-    size_t buffer = 0;  // visit buffer
-    size_t work = 0;    // working rows of host-homed activations
+    size_t buffer = 0;       // visit buffer
+    size_t work = 0;         // working rows of host-homed activations
     Dependencies attention;  // what the output projection needs
   };
   struct GroupSize {
@@ -195,7 +195,7 @@ class Schedule {
   const Plan& plan_;
   const Footprint& needs_;
   layout::KvTable kv_;
-  std::vector<int64_t> tokens_;       // in the KV cache, by row slot; 0: free
+  std::vector<int64_t> tokens_;         // in the KV cache, by row slot; 0: free
   std::vector<WaitingPrompt> entered_;  // by row slot, of the prompt admitted for this sweep
 
   Sweep sweeps_[2];
@@ -209,7 +209,7 @@ class Schedule {
   Ring weight_ring_;
   Ring staging_;
   std::vector<std::vector<int64_t>> piece_spans_;  // by stage and piece; -1: not loaded
-  int64_t stream_sweep_ = 1;  // the piece that is loaded next
+  int64_t stream_sweep_ = 1;                       // the piece that is loaded next
   int64_t stream_stage_ = 0;
   size_t stream_piece_ = 0;
   std::vector<std::vector<const layout::Weight*>> layer_weights_;  // by layer

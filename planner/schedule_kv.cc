@@ -47,7 +47,8 @@ void Schedule::decode_groups(Visit& visit) {
     GroupSize more = row_size(visit, row.row_slot, 0, ceil_div(slots, kKvBlockSlots));
     more.slots = slots;
     const auto passing = [&](Tier ring) {
-      if (ring == Tier::kHost || plan_.single_tier) return size.at(Tier::kDisk) + more.at(Tier::kDisk);
+      if (ring == Tier::kHost || plan_.single_tier)
+        return size.at(Tier::kDisk) + more.at(Tier::kDisk);
       return size.at(Tier::kHost) + size.at(Tier::kDisk) + more.at(Tier::kHost) +
              more.at(Tier::kDisk);
     };
@@ -171,8 +172,8 @@ void Schedule::attend_on_device(Visit& visit, const GroupSize& size, int32_t ind
   }
   if (passing > 0 && !single) {
     Task load = group_task(TaskKind::kLoadKv, Lane::kHostToDevice, visit, index);
-    load.bytes = (passing - tail.fresh_at(Tier::kHost) - tail.fresh_at(Tier::kDisk)) *
-                 needs_.kv_block_bytes;
+    load.bytes =
+        (passing - tail.fresh_at(Tier::kHost) - tail.fresh_at(Tier::kDisk)) * needs_.kv_block_bytes;
     use_home(load, visit, group, Tier::kHost, false);
     if (host != nullptr) use_ring(load, Buffer::kKvRingHost, *host, false);
     use_ring(load, Buffer::kKvRingDevice, *device, true);
@@ -206,7 +207,8 @@ Dependencies Schedule::store_tail(Visit& visit, const TailStore& what) {
   const bool single = plan_.single_tier;
   if (!single && tail.at(Tier::kHost) + tail.at(Tier::kDisk) > 0) {
     Task store = group_task(TaskKind::kStoreKv, Lane::kDeviceToHost, visit, index);
-    store.bytes = (tail.at(Tier::kHost) + tail.at(Tier::kDisk)) * 2 * model_.spec.kv_width() * kFloat;
+    store.bytes =
+        (tail.at(Tier::kHost) + tail.at(Tier::kDisk)) * 2 * model_.spec.kv_width() * kFloat;
     visit_clock_[visit.buffer].read_by(store);
     store.needs.add(loaded);
     use_new(visit, group, false);
@@ -295,8 +297,12 @@ void Schedule::use_new(const Visit& visit, const Group& group, bool writes) {
 void Schedule::store_prompt(Visit& visit, const SweepRow& row, int64_t row_index) {
   const int64_t blocks = ceil_div(row.tokens, kKvBlockSlots);
   const int64_t ring = ring_blocks(plan_.single_tier ? Tier::kDevice : Tier::kHost);
-  Group group{.first_row = row_index, .end_row = row_index + 1, .first_block = 0, .end_block = 0,
-              .device_offset = 0, .host_offset = 0};
+  Group group{.first_row = row_index,
+              .end_row = row_index + 1,
+              .first_block = 0,
+              .end_block = 0,
+              .device_offset = 0,
+              .host_offset = 0};
   const auto flush = [&](int64_t end_block) {
     group.end_block = end_block;
     const GroupSize size = row_size(visit, row.row_slot, group.first_block, end_block);

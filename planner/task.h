@@ -9,7 +9,12 @@
 namespace transload::planner {
 
 enum class Lane : uint8_t {
-  kDiskRead, kDiskWrite, kHostToDevice, kDeviceToHost, kDeviceCompute, kHostCompute
+  kDiskRead,
+  kDiskWrite,
+  kHostToDevice,
+  kDeviceToHost,
+  kDeviceCompute,
+  kHostCompute
 };
 inline constexpr size_t kLanes = 6;
 std::string_view name(Lane lane);
@@ -34,30 +39,30 @@ struct Dependencies {
 };
 
 enum class TaskKind : uint8_t {
-  kReadResident,   // disk_read: a resident slice into its home, or into staging
-  kCopyResident,   // host_to_device: from staging into its device home
-  kReadPiece,      // disk_read: a streamed piece into staging, or into the weight ring
-  kCopyPiece,      // host_to_device: from staging or its host home into the weight ring
-  kGatherRead,     // disk_read: embedding rows of tokens
-  kGatherCopy,     // host_to_device: embedding rows
-  kEmbed,          // device_compute: embedding rows (and positions) into hidden rows
-  kLoadHidden,     // host_to_device
-  kStoreHidden,    // device_to_host
-  kAttentionIn,    // device_compute: norm, q, k, v, rotary
-  kReadKv,         // disk_read: KV blocks of a group
-  kLoadKv,         // host_to_device: KV blocks of a group into the device's KV ring
-  kAttend,         // device_compute: decode rows of a group
-  kSendQuery,      // device_to_host: query rows of a group
-  kHostAttend,     // host_compute: decode rows of a group
-  kReturnOutput,   // host_to_device: attention output of a group
-  kStoreKv,        // device_to_host: new K and V of a group
-  kWriteKv,        // disk_write: changed KV blocks of a group
-  kAttendPrompt,   // device_compute: prompts over themselves; fills their device KV blocks
-  kPackPrompt,     // device_compute: KV blocks of a prompt into the device's KV ring
-  kAttentionOut,   // device_compute: output projection and MLP
-  kFinal,          // device_compute: final norm of the rows that the head needs
-  kLogits,         // device_compute: head rows of a piece, or of all device slices
-  kSample,         // device_compute: next tokens, or scores
+  kReadResident,  // disk_read: a resident slice into its home, or into staging
+  kCopyResident,  // host_to_device: from staging into its device home
+  kReadPiece,     // disk_read: a streamed piece into staging, or into the weight ring
+  kCopyPiece,     // host_to_device: from staging or its host home into the weight ring
+  kGatherRead,    // disk_read: embedding rows of tokens
+  kGatherCopy,    // host_to_device: embedding rows
+  kEmbed,         // device_compute: embedding rows (and positions) into hidden rows
+  kLoadHidden,    // host_to_device
+  kStoreHidden,   // device_to_host
+  kAttentionIn,   // device_compute: norm, q, k, v, rotary
+  kReadKv,        // disk_read: KV blocks of a group
+  kLoadKv,        // host_to_device: KV blocks of a group into the device's KV ring
+  kAttend,        // device_compute: decode rows of a group
+  kSendQuery,     // device_to_host: query rows of a group
+  kHostAttend,    // host_compute: decode rows of a group
+  kReturnOutput,  // host_to_device: attention output of a group
+  kStoreKv,       // device_to_host: new K and V of a group
+  kWriteKv,       // disk_write: changed KV blocks of a group
+  kAttendPrompt,  // device_compute: prompts over themselves; fills their device KV blocks
+  kPackPrompt,    // device_compute: KV blocks of a prompt into the device's KV ring
+  kAttentionOut,  // device_compute: output projection and MLP
+  kFinal,         // device_compute: final norm of the rows that the head needs
+  kLogits,        // device_compute: head rows of a piece, or of all device slices
+  kSample,        // device_compute: next tokens, or scores
 };
 inline constexpr size_t kTaskKinds = static_cast<size_t>(TaskKind::kSample) + 1;
 std::string_view name(TaskKind kind);
@@ -69,10 +74,10 @@ struct Task {
   int64_t sweep = 0;   // 0: the start; weight loads carry the sweep that uses them
   int32_t layer = -1;  // or the stage of the weight stream
   int32_t batch = -1;
-  int32_t index = -1;  // piece of the stage, group of the sweep, or resident slice
+  int32_t index = -1;        // piece of the stage, group of the sweep, or resident slice
   int32_t visit_buffer = 0;  // of queries, keys and values
   int32_t work = 0;          // working copy of hidden rows that live on the host
-  int64_t bytes = 0;   // moved by the lane; compute lanes: weights and KV read
+  int64_t bytes = 0;         // moved by the lane; compute lanes: weights and KV read
   int64_t flops = 0;
   int64_t source = 0;  // offset in the buffer read (staging)
   int64_t target = 0;  // offset in the buffer written (staging, weight ring)
@@ -82,9 +87,25 @@ struct Task {
 // What a task touches: part of a named buffer. Two uses of the same bytes, one of them a write, are
 // always ordered by dependencies and lanes (the schedule's central invariant, checked in tests).
 enum class Buffer : uint8_t {
-  kResidentDevice, kResidentHost, kWeightRing, kStaging, kGatherDevice, kGatherHost, kHidden,
-  kHiddenHost, kHiddenWork, kVisit, kQueryHost, kKvDevice, kKvHost, kKvDisk, kKvRingDevice,
-  kKvRingHost, kHeadInput, kLogits, kChunk
+  kResidentDevice,
+  kResidentHost,
+  kWeightRing,
+  kStaging,
+  kGatherDevice,
+  kGatherHost,
+  kHidden,
+  kHiddenHost,
+  kHiddenWork,
+  kVisit,
+  kQueryHost,
+  kKvDevice,
+  kKvHost,
+  kKvDisk,
+  kKvRingDevice,
+  kKvRingHost,
+  kHeadInput,
+  kLogits,
+  kChunk
 };
 struct Use {
   Buffer buffer{};

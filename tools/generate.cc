@@ -32,7 +32,8 @@ void check_defaults(const engine::SamplingOptions& d) {
 void add_generate(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand(
       "generate",
-      "Answers JSON lines {\"id\", \"prompt\"} or {\"id\", \"prompt_token_ids\"}, each with optional "
+      "Answers JSON lines {\"id\", \"prompt\"} or {\"id\", \"prompt_token_ids\"}, each with "
+      "optional "
       "max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty, "
       "frequency_penalty, seed, stop, stop_token_ids, min_tokens, ignore_eos, logprobs.");
   const auto options = std::make_shared<Options>();
@@ -41,23 +42,34 @@ void add_generate(CLI::App& app, int& status) {
   const std::string sampling = "Sampling, where a line says nothing";
   engine::SamplingOptions& d = options->defaults;
   command->add_option("--max-tokens", d.max_tokens, "New tokens at most")
-      ->capture_default_str()->group(sampling);
+      ->capture_default_str()
+      ->group(sampling);
   command->add_option("--temperature", d.temperature, "0 takes the best token")
-      ->capture_default_str()->group(sampling);
+      ->capture_default_str()
+      ->group(sampling);
   command->add_option("--top-p", d.top_p, "Least probability of the tokens drawn from")
-      ->capture_default_str()->group(sampling);
+      ->capture_default_str()
+      ->group(sampling);
   command->add_option("--top-k", d.top_k, "Tokens drawn from; 0: all")
-      ->capture_default_str()->group(sampling);
+      ->capture_default_str()
+      ->group(sampling);
   command->add_option("--min-p", d.min_p, "Least part of the best token's probability")
-      ->capture_default_str()->group(sampling);
+      ->capture_default_str()
+      ->group(sampling);
   command->add_option("--repetition-penalty", d.repetition_penalty, "1: none")
-      ->capture_default_str()->group(sampling);
+      ->capture_default_str()
+      ->group(sampling);
   command->add_option("--presence-penalty", d.presence_penalty, "0: none")
-      ->check(CLI::Range(-2.0, 2.0))->capture_default_str()->group(sampling);
+      ->check(CLI::Range(-2.0, 2.0))
+      ->capture_default_str()
+      ->group(sampling);
   command->add_option("--frequency-penalty", d.frequency_penalty, "0: none")
-      ->check(CLI::Range(-2.0, 2.0))->capture_default_str()->group(sampling);
+      ->check(CLI::Range(-2.0, 2.0))
+      ->capture_default_str()
+      ->group(sampling);
   command->add_option("--seed", d.seed, "Of lines without one")
-      ->capture_default_str()->group(sampling);
+      ->capture_default_str()
+      ->group(sampling);
   command->callback([options, &status] {
     check_defaults(options->defaults);
     status = status_of(engine::generate({read_run_flags(options->run), options->defaults, {}}));

@@ -23,7 +23,8 @@ std::optional<int64_t> bytes_of(const std::string& text, const char* flag) {
 double rate_of(const std::string& text, const char* flag) {
   if (text.empty()) return 0;
   const int64_t rate = parse_bytes(text, flag);
-  if (rate < 1) throw Error(Kind::kUsage, std::string(flag) + ": a rate is at least 1 byte a second");
+  if (rate < 1)
+    throw Error(Kind::kUsage, std::string(flag) + ": a rate is at least 1 byte a second");
   return static_cast<double>(rate);
 }
 
@@ -46,9 +47,8 @@ std::optional<layout::Shares> shares_of(const std::string& text, const char* fla
   for (const double value : percent) sum += value;
   const bool counted = percent.size() == parts || (parts == 2 && percent.size() == 3);
   if (at != end || !counted || sum < 99.99 || sum > 100.01)
-    throw Error(Kind::kUsage,
-                fmt::format("{}: '{}' is not {} percentages with sum 100, such as {}", flag, text,
-                            parts, parts == 3 ? "25/50/25" : "100/0"));
+    throw Error(Kind::kUsage, fmt::format("{}: '{}' is not {} percentages with sum 100, such as {}",
+                                          flag, text, parts, parts == 3 ? "25/50/25" : "100/0"));
   layout::Shares shares{percent[0] / sum, percent[1] / sum, 0};
   if (percent.size() == 3) shares.disk = percent[2] / sum;
   return shares;
@@ -71,39 +71,53 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
   engine::RunOptions& o = flags.options;
   command.add_option("--model", o.model, "A folder with safetensors, or a .gguf file")->required();
   command.add_option("--input", o.input, "JSON lines; - is standard input")->required();
-  command.add_option("--output", o.output,
-                     "JSON lines; - is standard output. An output that is there is resumed")
+  command
+      .add_option("--output", o.output,
+                  "JSON lines; - is standard output. An output that is there is resumed")
       ->required();
   command.add_option("--device", flags.device, "cpu")->capture_default_str();
   command.add_option("--compute", flags.compute, "float32")->capture_default_str();
-  const std::string budgets = "Budgets (64MiB, 2GB or plain bytes; a device or host budget emulates "
-                              "a small device)";
-  command.add_option("--device-memory", flags.device_memory, "Bytes of the device tier")->group(budgets);
+  const std::string budgets =
+      "Budgets (64MiB, 2GB or plain bytes; a device or host budget emulates "
+      "a small device)";
+  command.add_option("--device-memory", flags.device_memory, "Bytes of the device tier")
+      ->group(budgets);
   command.add_option("--host-memory", flags.host_memory, "Bytes of the host tier")->group(budgets);
   command.add_option("--disk-memory", flags.disk_memory, "Bytes of the spill file")->group(budgets);
-  command.add_option("--disk-dir", o.tiers.disk_directory,
-                     "Where the spill file goes (unlinked once open)")
+  command
+      .add_option("--disk-dir", o.tiers.disk_directory,
+                  "Where the spill file goes (unlinked once open)")
       ->default_str("$TRANSLOAD_CACHE/spill")
       ->group(budgets);
   command.add_option("--reserve", flags.reserve, "Free memory to leave alone")->group(budgets);
-  command.add_option("--pinned-memory", flags.pinned_memory,
-                     "Most host memory to page-lock; left out: what the system permits")
+  command
+      .add_option("--pinned-memory", flags.pinned_memory,
+                  "Most host memory to page-lock; left out: what the system permits")
       ->group(budgets);
   const std::string placing = "Placement (percent on device/host/disk; left out: chosen)";
-  command.add_option("--weights", flags.weights, "As 25/50/25, by rows of each matrix")->group(placing);
+  command.add_option("--weights", flags.weights, "As 25/50/25, by rows of each matrix")
+      ->group(placing);
   command.add_option("--kv", flags.kv, "As 0/100/0, by KV blocks")->group(placing);
-  command.add_option("--activations", flags.activations, "As 100/0, by rows; never on disk")->group(placing);
-  command.add_option("--attention", flags.attention,
-                     "device or host: where attention over host and disk KV runs")
+  command.add_option("--activations", flags.activations, "As 100/0, by rows; never on disk")
+      ->group(placing);
+  command
+      .add_option("--attention", flags.attention,
+                  "device or host: where attention over host and disk KV runs")
       ->group(placing);
   command.add_option("--batch-size", flags.batch_size, "Sequences computed at once")
-      ->check(CLI::PositiveNumber)->group(placing);
-  command.add_option("--num-batches", flags.num_batches, "Batches that share a sweep over the weights")
-      ->check(CLI::PositiveNumber)->group(placing);
-  command.add_option("--prefill-tokens", flags.prefill_tokens,
-                     "Prompt tokens that a batch may admit in one sweep")
-      ->check(CLI::PositiveNumber)->group(placing);
-  command.add_option("--plan", o.plan_file, "Run this plan (JSON, as --dry-run --json prints it)")->group(placing);
+      ->check(CLI::PositiveNumber)
+      ->group(placing);
+  command
+      .add_option("--num-batches", flags.num_batches, "Batches that share a sweep over the weights")
+      ->check(CLI::PositiveNumber)
+      ->group(placing);
+  command
+      .add_option("--prefill-tokens", flags.prefill_tokens,
+                  "Prompt tokens that a batch may admit in one sweep")
+      ->check(CLI::PositiveNumber)
+      ->group(placing);
+  command.add_option("--plan", o.plan_file, "Run this plan (JSON, as --dry-run --json prints it)")
+      ->group(placing);
   command.add_option("--threads", flags.threads, "Compute threads; left out: the cores at hand")
       ->check(CLI::PositiveNumber);
   command.add_option("--link-rate", flags.link_rate, "Emulated host-device rate, bytes/s each way");
@@ -131,9 +145,10 @@ engine::RunOptions read_run_flags(const RunFlags& flags) {
   wishes.activations = shares_of(flags.activations, "--activations", 2);
   if (!flags.attention.empty()) {
     if (flags.attention != "device" && flags.attention != "host")
-      throw Error(Kind::kUsage, "--attention: '" + flags.attention + "' is neither device nor host");
-    wishes.attention = flags.attention == "host" ? planner::AttentionSite::kHost
-                                                 : planner::AttentionSite::kDevice;
+      throw Error(Kind::kUsage,
+                  "--attention: '" + flags.attention + "' is neither device nor host");
+    wishes.attention =
+        flags.attention == "host" ? planner::AttentionSite::kHost : planner::AttentionSite::kDevice;
   }
   wishes.batch_size = count_of(flags.batch_size);
   wishes.num_batches = count_of(flags.num_batches);
@@ -144,11 +159,13 @@ engine::RunOptions read_run_flags(const RunFlags& flags) {
   wishes.link_bytes_per_s = rate_of(flags.link_rate, "--link-rate");
   wishes.disk_bytes_per_s = rate_of(flags.disk_rate, "--disk-rate");
   if (!flags.pinned_memory.empty() && !planner::wants_two_tiers(wishes))
-    throw Error(Kind::kUsage, "--pinned-memory: there is no host tier in this run; give "
-                              "--device-memory, --host-memory or a host share");
+    throw Error(Kind::kUsage,
+                "--pinned-memory: there is no host tier in this run; give "
+                "--device-memory, --host-memory or a host share");
   if (wishes.link_bytes_per_s > 0 && !planner::wants_two_tiers(wishes))
-    throw Error(Kind::kUsage, "--link-rate: there is no host tier in this run; give "
-                              "--device-memory, --host-memory or a host share");
+    throw Error(Kind::kUsage,
+                "--link-rate: there is no host tier in this run; give "
+                "--device-memory, --host-memory or a host share");
   if (options.tiers.disk_directory.empty())
     options.tiers.disk_directory = cache_directory() + "/spill";
   if (const char* forced = std::getenv("TRANSLOAD_CPU"); forced != nullptr)
@@ -158,9 +175,12 @@ engine::RunOptions read_run_flags(const RunFlags& flags) {
 
 int status_of(engine::Outcome outcome) {
   switch (outcome) {
-    case engine::Outcome::kDone: return 0;
-    case engine::Outcome::kPartial: return kPartial;
-    case engine::Outcome::kInterrupted: return kInterrupted;
+    case engine::Outcome::kDone:
+      return 0;
+    case engine::Outcome::kPartial:
+      return kPartial;
+    case engine::Outcome::kInterrupted:
+      return kInterrupted;
   }
   return kPartial;
 }

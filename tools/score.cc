@@ -26,14 +26,17 @@ void add_score(CLI::App& app, int& status) {
       "the mean NLL and the perplexity.");
   const auto options = std::make_shared<Options>();
   add_run_flags(*command, options->run);
-  command->add_option("--window", options->window, "Tokens of a text seen at once; left out: the context")
+  command
+      ->add_option("--window", options->window,
+                   "Tokens of a text seen at once; left out: the context")
       ->check(CLI::PositiveNumber);
   command->add_option("--stride", options->stride, "Tokens between windows; left out: the window")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--token-logprobs", options->token_logprobs, "Write each token's log-probability");
+  command->add_flag("--token-logprobs", options->token_logprobs,
+                    "Write each token's log-probability");
   command->callback([options, &status] {
-    status = status_of(engine::score({read_run_flags(options->run), options->window,
-                                      options->stride, options->token_logprobs}));
+    status = status_of(engine::score(
+        {read_run_flags(options->run), options->window, options->stride, options->token_logprobs}));
   });
 }
 

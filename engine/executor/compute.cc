@@ -46,8 +46,8 @@ std::span<const kernels::WeightSlice> Performer::slices(int64_t sweep, int64_t l
   const int64_t index = index_of(&weight);
   const layout::MatrixCut& cut = needs_.slices.cuts[static_cast<size_t>(index)];
   if (cut.rows(Tier::kDevice) > 0)
-    slices_.push_back({resident(index, Tier::kDevice), weight.format, 0, cut.rows(Tier::kDevice),
-                       weight.cols});
+    slices_.push_back(
+        {resident(index, Tier::kDevice), weight.format, 0, cut.rows(Tier::kDevice), weight.cols});
   if (layer < 0) return slices_;
   const auto stage = static_cast<size_t>(layer);
   const std::vector<layout::Piece>& pieces = needs_.slices.stages[stage].pieces;
@@ -100,15 +100,20 @@ void Performer::embed(const Task& task) {
   const int64_t end = task.source + task.target;
   for (int64_t row = task.source; row < end;) {
     const Rows rows = next_rows(task, row, end);
-    const auto part = pointers.subspan(static_cast<size_t>(row - task.source),
-                                       static_cast<size_t>(rows.count));
+    const auto part =
+        pointers.subspan(static_cast<size_t>(row - task.source), static_cast<size_t>(rows.count));
     if (layer_weight(-1, Role::kProjectIn) == nullptr) {
       device_->decode_rows(embedding.format, part, spec.embed_dim, rows.hidden, spec.hidden);
     } else {
       device_->decode_rows(embedding.format, part, spec.embed_dim, chunk(2), spec.embed_dim);
       multiply(-1, Role::kProjectIn, kNoBias,
-               {.x = chunk(2), .ld_x = spec.embed_dim, .m = rows.count, .slices = {},
-                .bias = nullptr, .y = rows.hidden, .ld_y = spec.hidden});
+               {.x = chunk(2),
+                .ld_x = spec.embed_dim,
+                .m = rows.count,
+                .slices = {},
+                .bias = nullptr,
+                .y = rows.hidden,
+                .ld_y = spec.hidden});
     }
     row += rows.count;
   }
@@ -163,8 +168,13 @@ void Performer::project_qkv(const Task& task, const Rows& rows, const float* x) 
   float* q = visit_q(task.visit_buffer, rows.first);
   float* kv = visit_kv(task.visit_buffer, rows.first);
   const int64_t kv_width = spec.kv_width();
-  MatmulArgs args{.x = x, .ld_x = spec.hidden, .m = rows.count, .slices = {}, .bias = nullptr,
-                  .y = q, .ld_y = spec.q_width()};
+  MatmulArgs args{.x = x,
+                  .ld_x = spec.hidden,
+                  .m = rows.count,
+                  .slices = {},
+                  .bias = nullptr,
+                  .y = q,
+                  .ld_y = spec.q_width()};
   if (spec.qkv == layout::QkvLayout::kSeparate) {
     multiply(task.layer, Role::kQ, Role::kQBias, args);
     args.y = kv;
@@ -220,8 +230,13 @@ void Performer::attention_out(const Task& task) {
     float* attention = chunk(0);
     float* normed = chunk(1);
     multiply(layer, Role::kO, Role::kOBias,
-             {.x = visit_q(task.visit_buffer, rows.first), .ld_x = spec.q_width(), .m = rows.count,
-              .slices = {}, .bias = nullptr, .y = attention, .ld_y = h});
+             {.x = visit_q(task.visit_buffer, rows.first),
+              .ld_x = spec.q_width(),
+              .m = rows.count,
+              .slices = {},
+              .bias = nullptr,
+              .y = attention,
+              .ld_y = h});
     if (spec.parallel_residual)
       normalise(layer, Role::kNorm2, Role::kNorm2Bias, {x, rows.count, normed});
     device_->add(attention, h, x, h, rows.count, h);
@@ -240,17 +255,31 @@ void Performer::mlp(int64_t layer, const float* x, int64_t rows, float* out) {
   const layout::DecoderSpec& spec = model_.spec;
   float* up = chunk(2);
   float* gate = spec.gated ? up + plan_.chunk_tokens * spec.ffn : up;
-  MatmulArgs args{.x = x, .ld_x = spec.hidden, .m = rows, .slices = {}, .bias = nullptr, .y = up,
+  MatmulArgs args{.x = x,
+                  .ld_x = spec.hidden,
+                  .m = rows,
+                  .slices = {},
+                  .bias = nullptr,
+                  .y = up,
                   .ld_y = spec.ffn};
   multiply(layer, Role::kUp, Role::kUpBias, args);
   if (spec.gated) {
     args.y = gate;
     multiply(layer, Role::kGate, Role::kGateBias, args);
   }
-  device_->activate({.kind = spec.activation, .gate = gate, .up = spec.gated ? up : nullptr,
-                     .rows = rows, .cols = spec.ffn, .ld = spec.ffn});
+  device_->activate({.kind = spec.activation,
+                     .gate = gate,
+                     .up = spec.gated ? up : nullptr,
+                     .rows = rows,
+                     .cols = spec.ffn,
+                     .ld = spec.ffn});
   multiply(layer, Role::kDown, Role::kDownBias,
-           {.x = gate, .ld_x = spec.ffn, .m = rows, .slices = {}, .bias = nullptr, .y = out,
+           {.x = gate,
+            .ld_x = spec.ffn,
+            .m = rows,
+            .slices = {},
+            .bias = nullptr,
+            .y = out,
             .ld_y = spec.hidden});
 }
 

@@ -51,8 +51,7 @@ void Engine::fill_waiting(Feed& feed) {
   }
   state_.waiting.clear();
   for (const Sequence& sequence : waiting_)
-    state_.waiting.push_back(
-        {sequence.prompt_tokens, sequence.max_new_tokens, sequence.head_rows});
+    state_.waiting.push_back({sequence.prompt_tokens, sequence.max_new_tokens, sequence.head_rows});
   state_.more_waiting = !feed_ended_;
 }
 

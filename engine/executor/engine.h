@@ -39,7 +39,7 @@ struct RunStats {
   int64_t sweeps = 0;
   int64_t prompt_tokens = 0;
   int64_t new_tokens = 0;
-  int64_t row_steps = 0;  // rows computed for a next token, over all sweeps
+  int64_t row_steps = 0;    // rows computed for a next token, over all sweeps
   double seconds = 0;       // from the first task to the last token
   double load_seconds = 0;  // of the resident weights
   LaneTimes lanes;

@@ -32,8 +32,13 @@ void Performer::final_rows(const Task& task) {
       }
       if (projects) {
         multiply(-1, Role::kProjectOut, kNoBias,
-                 {.x = x, .ld_x = spec.hidden, .m = rows.count, .slices = {}, .bias = nullptr,
-                  .y = out, .ld_y = spec.embed_dim});
+                 {.x = x,
+                  .ld_x = spec.hidden,
+                  .m = rows.count,
+                  .slices = {},
+                  .bias = nullptr,
+                  .y = out,
+                  .ld_y = spec.embed_dim});
       } else if (!spec.final_norm) {
         std::copy_n(x, rows.count * spec.hidden, out);
       }
@@ -86,14 +91,14 @@ void Performer::score_logits(const Task& task, const kernels::WeightSlice& slice
     const int64_t first_token = slice.first_row + token;
     for (int64_t row = 0; row < rows; row += planner::kScoreTileRows) {
       const int64_t count = std::min(planner::kScoreTileRows, rows - row);
-      device_->matmul({.x = memory_.device_floats(needs_.device.head_input) +
-                            row * model_.spec.embed_dim,
-                       .ld_x = model_.spec.embed_dim,
-                       .m = count,
-                       .slices = {&part, 1},
-                       .bias = bias == nullptr ? nullptr : bias + first_token,
-                       .y = tile,
-                       .ld_y = width});
+      device_->matmul(
+          {.x = memory_.device_floats(needs_.device.head_input) + row * model_.spec.embed_dim,
+           .ld_x = model_.spec.embed_dim,
+           .m = count,
+           .slices = {&part, 1},
+           .bias = bias == nullptr ? nullptr : bias + first_token,
+           .y = tile,
+           .ld_y = width});
       device_->accumulate_logits(tile, width, count, part.rows, first_token, stats_.data() + row);
     }
   }
@@ -137,17 +142,15 @@ void Performer::sample_row(const planner::Sweep& sweep, int64_t head_row) {
     const auto prompt = static_cast<size_t>(sequence.prompt_tokens);
     const bool ban = sequence.generated() < sequence.sampling.min_tokens;
     SampleRow sample_row;
-    sample_row.logits = {memory_.device_floats(needs_.device.logits) +
-                             static_cast<size_t>(head_row) * vocab,
-                         vocab};
+    sample_row.logits = {
+        memory_.device_floats(needs_.device.logits) + static_cast<size_t>(head_row) * vocab, vocab};
     sample_row.prompt = tokens.first(prompt);
     sample_row.generated = tokens.subspan(prompt);
     if (ban) sample_row.banned = sequence.end_tokens;
     sample_row.stream = sequence.stream;
     sample_row.step = sequence.generated();
     try {
-      sample(sample_row, sequence.sampling, sampling_[worker % sampling_.size()],
-             sequence.sampled);
+      sample(sample_row, sequence.sampling, sampling_[worker % sampling_.size()], sequence.sampled);
     } catch (const Error& error) {
       sequence.error = error.what();
     }

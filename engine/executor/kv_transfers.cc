@@ -91,8 +91,8 @@ void Performer::start_write_kv(const Task& task) {
     if (at.place.tier != Tier::kDisk || !changed) return;
     auto* data = reinterpret_cast<std::byte*>(plan_.single_tier ? at.device : at.host);
     memory_.checksums().set(at.place.block, data, needs_.kv_block_bytes);
-    write_requests_.push_back({spill_write_file_, at.place.block * needs_.kv_block_bytes,
-                               needs_.kv_block_bytes, data});
+    write_requests_.push_back(
+        {spill_write_file_, at.place.block * needs_.kv_block_bytes, needs_.kv_block_bytes, data});
   });
   spill_bytes_written_ += static_cast<int64_t>(write_requests_.size()) * needs_.kv_block_bytes;
   write_lane_->submit(write_requests_, true, static_cast<uint64_t>(task.id));
@@ -170,8 +170,7 @@ void Performer::attend(const Task& task, bool on_host) {
       q = memory_.host_floats(needs_.host.query) +
           (task.visit_buffer * plan_.batch_size + row.batch_row) * spec.q_width();
     const float* kv = visit_kv(task.visit_buffer, row.batch_row);
-    if (!on_host)
-      scratch.writes.push_back({kv, kv + kv_width, data, row.position % kKvBlockSlots});
+    if (!on_host) scratch.writes.push_back({kv, kv + kv_width, data, row.position % kKvBlockSlots});
     scratch.rows.push_back({q, q, last - block, row.position + 1});
   });
   kernels::Backend& backend = on_host ? *host_ : *device_;

@@ -78,9 +78,9 @@ Performer::Performer(const layout::Model& model, const planner::Plan& plan,
   write_lane_->register_memory(target.data(), target.bytes());
 
   for (const layout::Weight& weight : model.weights)
-    by_role_[weight.layer < 0 ? static_cast<size_t>(model.spec.layers)
-                              : static_cast<size_t>(weight.layer)][static_cast<size_t>(weight.role)] =
-        &weight;
+    by_role_[weight.layer < 0
+                 ? static_cast<size_t>(model.spec.layers)
+                 : static_cast<size_t>(weight.layer)][static_cast<size_t>(weight.role)] = &weight;
   for (size_t i = 0; i < needs.slices.resident.size(); ++i) {
     const layout::Piece& piece = needs.slices.resident[i];
     resident_at_[static_cast<size_t>(piece.weight)][static_cast<size_t>(piece.home)] =
@@ -118,8 +118,8 @@ void Performer::load_vectors() {
   for (size_t i = 0; i < model_.weights.size(); ++i) {
     const layout::Weight& weight = model_.weights[i];
     if (layout::is_matrix(weight.role)) continue;
-    const offload::File file = offload::File::open_read(
-        model_.files[static_cast<size_t>(weight.extent.file)], false);
+    const offload::File file =
+        offload::File::open_read(model_.files[static_cast<size_t>(weight.extent.file)], false);
     raw.resize(static_cast<size_t>(weight.extent.bytes));
     for (size_t done = 0; done < raw.size();) {
       const ssize_t got = pread(file.descriptor(), raw.data() + done, raw.size() - done,
@@ -150,8 +150,7 @@ const float* Performer::vector(int64_t layer, Role role) const {
 }
 
 const std::byte* Performer::resident(int64_t weight_index, Tier tier) const {
-  const int64_t offset =
-      resident_at_[static_cast<size_t>(weight_index)][static_cast<size_t>(tier)];
+  const int64_t offset = resident_at_[static_cast<size_t>(weight_index)][static_cast<size_t>(tier)];
   check(offset >= 0, "weight slice is not resident");
   return (tier == Tier::kDevice ? memory_.device(needs_.device.resident)
                                 : memory_.host(needs_.host.resident)) +
@@ -161,37 +160,63 @@ const std::byte* Performer::resident(int64_t weight_index, Tier tier) const {
 void Performer::perform(const Task& task) {
   if (task.lane == Lane::kDeviceCompute) sweep_number_ = task.sweep;
   switch (task.kind) {
-    case TaskKind::kCopyResident: return copy_resident(task);
-    case TaskKind::kCopyPiece: return copy_piece(task);
-    case TaskKind::kGatherCopy: return gather_copy(task);
-    case TaskKind::kEmbed: return embed(task);
-    case TaskKind::kLoadHidden: return copy_hidden(task, true);
-    case TaskKind::kStoreHidden: return copy_hidden(task, false);
-    case TaskKind::kAttentionIn: return attention_in(task);
-    case TaskKind::kLoadKv: return load_kv(task);
-    case TaskKind::kAttend: return attend(task, false);
-    case TaskKind::kSendQuery: return copy_query(task, false);
-    case TaskKind::kHostAttend: return attend(task, true);
-    case TaskKind::kReturnOutput: return copy_query(task, true);
-    case TaskKind::kStoreKv: return store_kv(task);
-    case TaskKind::kAttendPrompt: return attend_prompts(task);
-    case TaskKind::kPackPrompt: return pack_prompt(task);
-    case TaskKind::kAttentionOut: return attention_out(task);
-    case TaskKind::kFinal: return final_rows(task);
-    case TaskKind::kLogits: return logits(task);
-    case TaskKind::kSample: return sample_rows(task);
-    default: check(false, "task of a disk lane on another lane");
+    case TaskKind::kCopyResident:
+      return copy_resident(task);
+    case TaskKind::kCopyPiece:
+      return copy_piece(task);
+    case TaskKind::kGatherCopy:
+      return gather_copy(task);
+    case TaskKind::kEmbed:
+      return embed(task);
+    case TaskKind::kLoadHidden:
+      return copy_hidden(task, true);
+    case TaskKind::kStoreHidden:
+      return copy_hidden(task, false);
+    case TaskKind::kAttentionIn:
+      return attention_in(task);
+    case TaskKind::kLoadKv:
+      return load_kv(task);
+    case TaskKind::kAttend:
+      return attend(task, false);
+    case TaskKind::kSendQuery:
+      return copy_query(task, false);
+    case TaskKind::kHostAttend:
+      return attend(task, true);
+    case TaskKind::kReturnOutput:
+      return copy_query(task, true);
+    case TaskKind::kStoreKv:
+      return store_kv(task);
+    case TaskKind::kAttendPrompt:
+      return attend_prompts(task);
+    case TaskKind::kPackPrompt:
+      return pack_prompt(task);
+    case TaskKind::kAttentionOut:
+      return attention_out(task);
+    case TaskKind::kFinal:
+      return final_rows(task);
+    case TaskKind::kLogits:
+      return logits(task);
+    case TaskKind::kSample:
+      return sample_rows(task);
+    default:
+      check(false, "task of a disk lane on another lane");
   }
 }
 
 void Performer::start(const Task& task) {
   switch (task.kind) {
-    case TaskKind::kReadResident: return start_read_resident(task);
-    case TaskKind::kReadPiece: return start_read_piece(task);
-    case TaskKind::kGatherRead: return start_gather_read(task);
-    case TaskKind::kReadKv: return start_read_kv(task);
-    case TaskKind::kWriteKv: return start_write_kv(task);
-    default: check(false, "task of another lane on a disk lane");
+    case TaskKind::kReadResident:
+      return start_read_resident(task);
+    case TaskKind::kReadPiece:
+      return start_read_piece(task);
+    case TaskKind::kGatherRead:
+      return start_gather_read(task);
+    case TaskKind::kReadKv:
+      return start_read_kv(task);
+    case TaskKind::kWriteKv:
+      return start_write_kv(task);
+    default:
+      check(false, "task of another lane on a disk lane");
   }
 }
 
@@ -210,19 +235,29 @@ std::span<std::byte> Performer::bytes_of(Buffer buffer, int64_t begin, int64_t e
   const planner::HostPlaces& h = needs_.host;
   const int64_t block = needs_.kv_block_bytes;
   switch (buffer) {
-    case Buffer::kWeightRing: return part(memory_.device(d.weight_ring), 1);
-    case Buffer::kStaging: return part(memory_.host(h.staging), 1);
-    case Buffer::kGatherDevice: return part(memory_.device(d.gather), 1);
-    case Buffer::kGatherHost: return part(memory_.host(h.gather), 1);
-    case Buffer::kHidden: return part(memory_.device(d.hidden), 1);
-    case Buffer::kHiddenHost: return part(memory_.host(h.hidden), 1);
-    case Buffer::kHiddenWork: return part(memory_.device(d.hidden_work), 1);
-    case Buffer::kKvRingDevice: return part(memory_.device(d.kv_ring), block);
-    case Buffer::kKvRingHost: return part(memory_.host(h.kv_ring), block);
+    case Buffer::kWeightRing:
+      return part(memory_.device(d.weight_ring), 1);
+    case Buffer::kStaging:
+      return part(memory_.host(h.staging), 1);
+    case Buffer::kGatherDevice:
+      return part(memory_.device(d.gather), 1);
+    case Buffer::kGatherHost:
+      return part(memory_.host(h.gather), 1);
+    case Buffer::kHidden:
+      return part(memory_.device(d.hidden), 1);
+    case Buffer::kHiddenHost:
+      return part(memory_.host(h.hidden), 1);
+    case Buffer::kHiddenWork:
+      return part(memory_.device(d.hidden_work), 1);
+    case Buffer::kKvRingDevice:
+      return part(memory_.device(d.kv_ring), block);
+    case Buffer::kKvRingHost:
+      return part(memory_.host(h.kv_ring), block);
     case Buffer::kQueryHost:
       return part(memory_.host(h.query),
                   model_.spec.q_width() * static_cast<int64_t>(sizeof(float)));
-    default: return {};
+    default:
+      return {};
   }
 }
 

@@ -22,7 +22,7 @@ namespace transload::engine {
 
 struct PerformerOptions {
   TierOptions tiers;
-  std::string instructions;            // of the CPU backend; "": best at hand
+  std::string instructions;  // of the CPU backend; "": best at hand
   offload::DiskOptions::Engine disk_engine = offload::DiskOptions::Engine::kProbe;
   offload::DiskFaults* faults = nullptr;  // tests
   ActivationLog* activations = nullptr;   // --dump-activations
@@ -33,8 +33,8 @@ struct PerformerOptions {
 // to. Sequences are written by the driver between sweeps only.
 class Performer : public TaskRunner {
  public:
-  Performer(const layout::Model& model, const planner::Plan& plan,
-            const planner::Footprint& needs, const PerformerOptions& options);
+  Performer(const layout::Model& model, const planner::Plan& plan, const planner::Footprint& needs,
+            const PerformerOptions& options);
   ~Performer() override;
 
   void perform(const planner::Task& task) override;

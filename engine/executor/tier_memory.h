@@ -26,9 +26,7 @@ class TierMemory {
   TierMemory(const layout::Model& model, const planner::Plan& plan, const planner::Footprint& needs,
              const TierOptions& options);
 
-  std::byte* device(const planner::Place& place) const {
-    return device_.data() + place.offset;
-  }
+  std::byte* device(const planner::Place& place) const { return device_.data() + place.offset; }
   std::byte* host(const planner::Place& place) const { return host_.data() + place.offset; }
   float* device_floats(const planner::Place& place) const {
     return reinterpret_cast<float*>(device(place));

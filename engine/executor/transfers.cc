@@ -78,8 +78,8 @@ void Performer::start_gather_read(const Task& task) {
   const layout::Weight& embedding = *layer_weight(-1, Role::kEmbedding);
   const layout::MatrixCut& cut = needs_.slices.cuts[static_cast<size_t>(index_of(&embedding))];
   const int64_t slot = plan_.single_tier ? needs_.gather_device_slot : needs_.gather_host_slot;
-  std::byte* base = plan_.single_tier ? memory_.device(needs_.device.gather)
-                                      : memory_.host(needs_.host.gather);
+  std::byte* base =
+      plan_.single_tier ? memory_.device(needs_.device.gather) : memory_.host(needs_.host.gather);
   base += task.index * planner::kGatherRows * slot;
   read_requests_.clear();
   gathered_tokens(task, [&](int64_t i, int32_t token) {
@@ -121,7 +121,8 @@ void Performer::gather_copy(const Task& task) {
 // The rows of a batch that live on the host, to or from a working copy on the device.
 void Performer::copy_hidden(const Task& task, bool to_device) {
   const int64_t row_floats = model_.spec.hidden;
-  float* home = memory_.host_floats(needs_.host.hidden) + task.batch * needs_.host_rows * row_floats;
+  float* home =
+      memory_.host_floats(needs_.host.hidden) + task.batch * needs_.host_rows * row_floats;
   float* work =
       memory_.device_floats(needs_.device.hidden_work) + task.work * needs_.host_rows * row_floats;
   const int64_t bytes = (batch_of(task).tokens - needs_.device_rows) * row_floats * kFloat;

@@ -43,7 +43,8 @@ planner::Workload workload_of(const JobInput& input) {
     work.max_total_tokens =
         std::max<int64_t>(work.max_total_tokens, line.prompt_tokens + line.max_tokens);
   }
-  work.mean_prompt_tokens = std::max<int64_t>(1, prompt_tokens / std::max<int64_t>(work.requests, 1));
+  work.mean_prompt_tokens =
+      std::max<int64_t>(1, prompt_tokens / std::max<int64_t>(work.requests, 1));
   return work;
 }
 
@@ -78,9 +79,9 @@ void print_summary(const GenerateOptions& options, const planner::Placement& pla
 void print_plan(const GenerateOptions& options, const planner::Placement& placement) {
   if (options.run.json) {
     if (!options.run.dry_run) return;  // it is part of the summary
-    fmt::print("{}\n", planner::placement_json(placement.plan, placement.needs,
-                                               placement.prediction)
-                           .dump(2));
+    fmt::print(
+        "{}\n",
+        planner::placement_json(placement.plan, placement.needs, placement.prediction).dump(2));
     return;
   }
   std::FILE* to = options.run.dry_run ? stdout : stderr;
@@ -90,15 +91,17 @@ void print_plan(const GenerateOptions& options, const planner::Placement& placem
 
 void refuse_clash(const RunOptions& run) {
   if (run.json && !run.dry_run && run.output == "-")
-    throw Error(Kind::kUsage, "--json: the summary and --output - both want standard output; "
-                              "give --output a file");
+    throw Error(Kind::kUsage,
+                "--json: the summary and --output - both want standard output; "
+                "give --output a file");
 }
 
 // A dry run reads the job, and leaves the output alone.
 Outcome dry_run(const GenerateOptions& options, const LoadedModel& loaded, JobInput& input,
                 const JobReading& reading, const ReadProgress& progress) {
   int64_t errors = 0;
-  input.index(reading, [&](const LineError&) { ++errors; }, progress);
+  input.index(
+      reading, [&](const LineError&) { ++errors; }, progress);
   if (input.pending() == 0) {
     fmt::print("nothing to compute: {} lines, {} of them bad\n",
                static_cast<int64_t>(input.lines().size()) + errors, errors);
@@ -116,10 +119,11 @@ Outcome generate(const GenerateOptions& options) {
   Progress progress = Progress::on(STDERR_FILENO);
   progress.begin("open", "bytes", 0);
   const ReadProgress reading_progress = [&](int64_t done, int64_t) { progress.update(done); };
-  const std::string spool = options.run.output == "-" ? "/tmp/transload.spool"
-                                                      : options.run.output + ".spool";
+  const std::string spool =
+      options.run.output == "-" ? "/tmp/transload.spool" : options.run.output + ".spool";
   JobInput input = JobInput::open(options.run.input, spool, reading_progress);
-  const JobReading reading{loaded.tokenizer.get(), options.defaults,
+  const JobReading reading{loaded.tokenizer.get(),
+                           options.defaults,
                            {loaded.model.spec.max_positions, loaded.model.spec.vocab}};
   if (options.run.dry_run) return dry_run(options, loaded, input, reading, reading_progress);
 
@@ -146,9 +150,9 @@ Outcome generate(const GenerateOptions& options) {
   print_plan(options, placement);
 
   const StopSignals signals;
-  RunProgress run_progress(progress, input.pending(),
-                           placement.needs.device.resident.bytes +
-                               placement.needs.host.resident.bytes);
+  RunProgress run_progress(
+      progress, input.pending(),
+      placement.needs.device.resident.bytes + placement.needs.host.resident.bytes);
   GenerateFeed feed(loaded, input, output, run_progress, signals);
   const RunResult result = run_plan(loaded, placement, options.run, feed);
   run_progress.end();

@@ -7,7 +7,7 @@ namespace transload::engine {
 
 struct GenerateOptions {
   RunOptions run;
-  SamplingOptions defaults;          // of fields that a line leaves out
+  SamplingOptions defaults;                 // of fields that a line leaves out
   std::vector<std::string> defaults_given;  // those set by a flag, for the summary
 };
 

@@ -20,13 +20,16 @@ std::optional<Sequence> GenerateFeed::next() {
   while (next_line_ < lines.size() && lines[next_line_].finished()) ++next_line_;
   if (next_line_ == lines.size()) return std::nullopt;
   const JobLine& line = lines[next_line_++];
-  Active active{.request = input_.read(line), .decoder = nullptr, .stops = StopMatcher({}),
-                .text = {}, .logprobs = {}};
+  Active active{.request = input_.read(line),
+                .decoder = nullptr,
+                .stops = StopMatcher({}),
+                .text = {},
+                .logprobs = {}};
   Request& request = active.request;
   active.stops = StopMatcher(request.stop);
   if (loaded_.tokenizer)
-    active.decoder = std::make_unique<IncrementalDecoder>(
-        *loaded_.tokenizer, IncrementalDecoder::Place::kContinuation);
+    active.decoder = std::make_unique<IncrementalDecoder>(*loaded_.tokenizer,
+                                                          IncrementalDecoder::Place::kContinuation);
   Sequence sequence;
   sequence.request = line.number;
   sequence.tokens.reserve(request.prompt.size() + static_cast<size_t>(request.sampling.max_tokens));

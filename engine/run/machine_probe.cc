@@ -51,7 +51,8 @@ double copy_rate() {
 
 double read_rate(const std::string& path) {
   const offload::File file = offload::File::open_read(path, true);
-  const int64_t bytes = std::max(kPageBytes, round_down(std::min(file.bytes(), kReadBytes), kPageBytes));
+  const int64_t bytes =
+      std::max(kPageBytes, round_down(std::min(file.bytes(), kReadBytes), kPageBytes));
   offload::Region memory("probe", bytes, 0);
   const auto lane = offload::make_disk_lane({});
   lane->add_file(file.descriptor(), file.bytes(), file.name(), file.direct());
@@ -86,8 +87,13 @@ void probe_compute(const layout::Model& model, int threads, const std::string& i
       {.threads = threads, .max_cols = weight.cols, .instructions = instructions});
   const kernels::WeightSlice slice{data.data(), weight.format, 0, rows, weight.cols};
   const auto multiply = [&](int64_t m) {
-    backend->matmul({.x = x.data(), .ld_x = weight.cols, .m = m, .slices = {&slice, 1},
-                     .bias = nullptr, .y = y.data(), .ld_y = rows});
+    backend->matmul({.x = x.data(),
+                     .ld_x = weight.cols,
+                     .m = m,
+                     .slices = {&slice, 1},
+                     .bias = nullptr,
+                     .y = y.data(),
+                     .ld_y = rows});
   };
   const double one = 1 / rate([&] { multiply(1); });
   const double many = 1 / rate([&] { multiply(kManyRows); });
@@ -126,8 +132,8 @@ planner::FreeBytes probe_free(const std::string& directory) {
   free.memory = number_in("/proc/meminfo", "MemAvailable:") * kKiB;
   const int64_t group_limit = number_in("/sys/fs/cgroup/memory.max", "");
   if (group_limit > 0)
-    free.memory = std::min(
-        free.memory, group_limit - number_in("/sys/fs/cgroup/memory.current", ""));
+    free.memory =
+        std::min(free.memory, group_limit - number_in("/sys/fs/cgroup/memory.current", ""));
   namespace fs = std::filesystem;
   std::error_code error;
   fs::path place = fs::absolute(directory, error);

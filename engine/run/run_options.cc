@@ -86,11 +86,12 @@ planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& opti
     throw Error(Kind::kUsage, "--plan: made for the other command (generate or score)");
   if (workload.max_prompt_tokens > placement.plan.prefill_tokens ||
       workload.max_total_tokens > placement.plan.max_tokens)
-    throw Error(Kind::kUsage,
-                fmt::format("--plan: made for prompts of up to {} and sequences of up to {} tokens; "
-                            "this job has {} and {}",
-                            placement.plan.prefill_tokens, placement.plan.max_tokens,
-                            workload.max_prompt_tokens, workload.max_total_tokens));
+    throw Error(
+        Kind::kUsage,
+        fmt::format("--plan: made for prompts of up to {} and sequences of up to {} tokens; "
+                    "this job has {} and {}",
+                    placement.plan.prefill_tokens, placement.plan.max_tokens,
+                    workload.max_prompt_tokens, workload.max_total_tokens));
   placement.needs = planner::footprint(loaded.model, placement.plan);
   planner::check_fits(loaded.model, placement.plan, placement.needs);
   const int64_t few = std::min<int64_t>(workload.requests, 2 * placement.plan.row_slots());
@@ -189,11 +190,10 @@ std::string summary_text(const planner::Placement& placement, const RunResult& r
     const double predicted = placement.prediction.simulated_s > 0
                                  ? placement.prediction.busy_s[i] / placement.prediction.simulated_s
                                  : 0;
-    text += fmt::format("{:<16} {:>10} {:>5.0f}% {:>15.0f}%\n",
-                        planner::name(static_cast<planner::Lane>(i)),
-                        format_bytes(stats.lanes.bytes[i]),
-                        100 * stats.lanes.busy_s[i] / std::max(stats.seconds, 1e-9),
-                        100 * predicted);
+    text += fmt::format(
+        "{:<16} {:>10} {:>5.0f}% {:>15.0f}%\n", planner::name(static_cast<planner::Lane>(i)),
+        format_bytes(stats.lanes.bytes[i]),
+        100 * stats.lanes.busy_s[i] / std::max(stats.seconds, 1e-9), 100 * predicted);
   }
   return text;
 }

@@ -56,7 +56,9 @@ class ScoreFeed : public Feed {
   int64_t finished() const { return finished_; }
   int64_t failed() const { return failed_; }
   int64_t tokens() const { return tokens_; }
-  double mean_nll() const { return tokens_ == 0 ? 0 : -logprob_sum_ / static_cast<double>(tokens_); }
+  double mean_nll() const {
+    return tokens_ == 0 ? 0 : -logprob_sum_ / static_cast<double>(tokens_);
+  }
 
  private:
   static constexpr int64_t kWindows = int64_t{1} << 32;  // numbers of a line's windows
@@ -183,14 +185,15 @@ void print_summary(const ScoreOptions& options, const planner::Placement& placem
 
 Outcome score(const ScoreOptions& options) {
   if (options.run.json && options.run.output == "-")
-    throw Error(Kind::kUsage, "--json: the summary and --output - both want standard output; "
-                              "give --output a file");
+    throw Error(Kind::kUsage,
+                "--json: the summary and --output - both want standard output; "
+                "give --output a file");
   const LoadedModel loaded = load(options.run.model);
   Progress progress = Progress::on(STDERR_FILENO);
   progress.begin("open", "bytes", 0);
   const ReadProgress reading_progress = [&](int64_t done, int64_t) { progress.update(done); };
-  const std::string spool = options.run.output == "-" ? "/tmp/transload.spool"
-                                                      : options.run.output + ".spool";
+  const std::string spool =
+      options.run.output == "-" ? "/tmp/transload.spool" : options.run.output + ".spool";
   ScoreInput input = ScoreInput::open(options.run.input, spool, reading_progress);
   JobOutput output = JobOutput::open(options.run.output, identity_of(loaded, input, options));
   Counts counts;
@@ -219,8 +222,9 @@ Outcome score(const ScoreOptions& options) {
     fmt::print(stderr, "{}",
                planner::placement_text(placement.plan, placement.needs, placement.prediction));
   const StopSignals signals;
-  RunProgress run_progress(progress, input.pending(), placement.needs.device.resident.bytes +
-                                                          placement.needs.host.resident.bytes);
+  RunProgress run_progress(
+      progress, input.pending(),
+      placement.needs.device.resident.bytes + placement.needs.host.resident.bytes);
   ScoreFeed feed(input, output, run_progress, signals, options.token_logprobs);
   const RunResult result = run_plan(loaded, placement, options.run, feed);
   run_progress.end();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,7 +19,6 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "gtest/gtest.h"
 
 namespace transload::offload {
 
@@ -55,10 +55,10 @@ class Pages {
   explicit Pages(int64_t bytes)
       : bytes_(round_up(bytes, kPageBytes)),
         data_(static_cast<std::byte*>(
-            ::operator new(static_cast<size_t>(bytes_), std::align_val_t{kPageBytes}))) {
+            ::operator new (static_cast<size_t>(bytes_), std::align_val_t{kPageBytes}))) {
     for (int64_t i = 0; i < bytes_; ++i) data_[i] = std::byte{0xEE};
   }
-  ~Pages() { ::operator delete(data_, std::align_val_t{kPageBytes}); }
+  ~Pages() { ::operator delete (data_, std::align_val_t{kPageBytes}); }
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
   std::byte* data() const { return data_; }
