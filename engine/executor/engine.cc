@@ -78,6 +78,15 @@ void Engine::advance(Feed& feed, const planner::Sweep& sweep) {
     }
 }
 
+void Engine::clock(const planner::Sweep& sweep) {
+  const double took = seconds_since(sampled_);
+  sampled_ = std::chrono::steady_clock::now();
+  if (stats_.sweeps == 1) stats_.first_sweep_seconds = took;
+  if (stats_.sweeps == 1 || !sweep.admissions.empty()) return;
+  ++stats_.decode_sweeps;
+  stats_.decode_seconds += took;
+}
+
 // Runs one sweep; false when there is nothing to do.
 bool Engine::sweep(Feed& feed) {
   fill_waiting(feed);
@@ -104,12 +113,14 @@ bool Engine::sweep(Feed& feed) {
   sampled.add(planner::Lane::kDeviceCompute,
               sink_->last.last[static_cast<size_t>(planner::Lane::kDeviceCompute)]);
   wait_for(sampled, feed, now);
+  clock(now);
   advance(feed, now);
   return true;
 }
 
 RunStats Engine::run(Feed& feed) {
   const auto start = std::chrono::steady_clock::now();
+  sampled_ = start;
   schedule_.start(*sink_);
   executor_->flush();
   planner::Dependencies loaded = sink_->last;

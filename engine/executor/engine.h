@@ -1,6 +1,7 @@
 // Runs a plan: states in, tasks out to the lanes, tokens back to the feed.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -42,6 +43,11 @@ struct RunStats {
   int64_t row_steps = 0;    // rows computed for a next token, over all sweeps
   double seconds = 0;       // from the first task to the last token
   double load_seconds = 0;  // of the resident weights
+  // From the start to the last token of the first sweep, as the prediction's first_sweep_s.
+  double first_sweep_seconds = 0;
+  // Sweeps without a prompt, after the first, and what they took from last token to last token.
+  int64_t decode_sweeps = 0;
+  double decode_seconds = 0;
   LaneTimes lanes;
 };
 
@@ -75,6 +81,7 @@ class Engine {
   bool sweep(Feed& feed);
   void wait_for(const planner::Dependencies& needs, Feed& feed, const planner::Sweep& sweep);
   void advance(Feed& feed, const planner::Sweep& sweep);
+  void clock(const planner::Sweep& sweep);
 
   const planner::Plan& plan_;
   EngineOptions options_;
@@ -86,7 +93,8 @@ class Engine {
   planner::BatchState state_;
   std::vector<Sequence> waiting_;
   bool feed_ended_ = false;
-  std::array<planner::Dependencies, 2> emitted_;  // up to the end of a sweep's emission
+  std::array<planner::Dependencies, 2> emitted_;   // up to the end of a sweep's emission
+  std::chrono::steady_clock::time_point sampled_;  // the last sweep's last token; first, the start
   RunStats stats_;
 };
 

@@ -17,45 +17,19 @@ constexpr int64_t kFloat = sizeof(float);
 
 }  // namespace
 
-Performer::Blocks Performer::walk(const Task& task) const {
-  const planner::Group& group = sweep_of(task).groups[static_cast<size_t>(task.index)];
-  return {&sweep_of(task), group.first_place, group.device_offset, group.host_offset};
-}
-
-// The next block of a group: its home, and where attention finds it. Blocks that are not at home
-// where attention runs lie in the rings in the order of the walk (design: schedule_kv.cc).
-Performer::BlockAt Performer::next_block(Blocks& walk) const {
-  BlockAt at;
-  at.place = walk.sweep->places[static_cast<size_t>(walk.place++)];
-  const int64_t bytes = needs_.kv_block_bytes;
-  const auto block = [&](std::byte* base, int64_t index) {
-    return reinterpret_cast<float*>(base + index * bytes);
-  };
-  if (at.place.tier == Tier::kDevice) {
-    at.device = block(memory_.device(needs_.device.kv), at.place.block);
-    return at;
-  }
-  if (plan_.kv_ring_device_blocks > 0)
-    at.device = block(memory_.device(needs_.device.kv_ring), walk.device_ring++);
-  if (at.place.tier == Tier::kHost) {
-    at.host = block(memory_.host(needs_.host.kv), at.place.block);
-  } else if (!plan_.single_tier) {
-    at.host = block(memory_.host(needs_.host.kv_ring), walk.host_ring++);
-  }
-  return at;
-}
-
 // work(block, row, number of the block in the sequence) for every block of a group of decode rows
 // or of a prompt.
 template <class Work>
 void Performer::group_blocks(const Task& task, Work work) const {
   const planner::Group& group = sweep_of(task).groups[static_cast<size_t>(task.index)];
-  Blocks blocks = walk(task);
+  kvcache::BlockWalk blocks(
+      kv_blocks_, std::span(sweep_of(task).places).subspan(static_cast<size_t>(group.first_place)),
+      group.device_offset, group.host_offset);
   for (int64_t i = group.first_row; i < group.end_row; ++i) {
     const planner::SweepRow& row = batch_of(task).rows[static_cast<size_t>(i)];
     const int64_t first = row.prompt ? group.first_block : 0;
     const int64_t end = row.prompt ? group.end_block : row.position / kKvBlockSlots + 1;
-    for (int64_t block = first; block < end; ++block) work(next_block(blocks), row, block);
+    for (int64_t block = first; block < end; ++block) work(blocks.next(), row, block);
   }
 }
 
@@ -66,7 +40,7 @@ bool Performer::is_fresh(const planner::SweepRow& row, int64_t block) {
 
 void Performer::start_read_kv(const Task& task) {
   read_requests_.clear();
-  group_blocks(task, [&](const BlockAt& at, const planner::SweepRow& row, int64_t block) {
+  group_blocks(task, [&](const kvcache::BlockAt& at, const planner::SweepRow& row, int64_t block) {
     if (at.place.tier != Tier::kDisk || is_fresh(row, block)) return;
     float* to = plan_.single_tier ? at.device : at.host;
     read_requests_.push_back({spill_read_file_, at.place.block * needs_.kv_block_bytes,
@@ -76,7 +50,7 @@ void Performer::start_read_kv(const Task& task) {
 }
 
 void Performer::finish_read_kv(const Task& task) {
-  group_blocks(task, [&](const BlockAt& at, const planner::SweepRow& row, int64_t block) {
+  group_blocks(task, [&](const kvcache::BlockAt& at, const planner::SweepRow& row, int64_t block) {
     if (at.place.tier != Tier::kDisk || is_fresh(row, block)) return;
     const float* data = plan_.single_tier ? at.device : at.host;
     memory_.checksums().verify(at.place.block, reinterpret_cast<const std::byte*>(data),
@@ -86,7 +60,7 @@ void Performer::finish_read_kv(const Task& task) {
 
 void Performer::start_write_kv(const Task& task) {
   write_requests_.clear();
-  group_blocks(task, [&](const BlockAt& at, const planner::SweepRow& row, int64_t block) {
+  group_blocks(task, [&](const kvcache::BlockAt& at, const planner::SweepRow& row, int64_t block) {
     const bool changed = row.prompt || block == row.position / kKvBlockSlots;
     if (at.place.tier != Tier::kDisk || !changed) return;
     auto* data = reinterpret_cast<std::byte*>(plan_.single_tier ? at.device : at.host);
@@ -101,7 +75,7 @@ void Performer::start_write_kv(const Task& task) {
 void Performer::load_kv(const Task& task) {
   offload::PacedCopier& copier = copiers_[0];
   copier.begin();
-  group_blocks(task, [&](const BlockAt& at, const planner::SweepRow& row, int64_t block) {
+  group_blocks(task, [&](const kvcache::BlockAt& at, const planner::SweepRow& row, int64_t block) {
     if (at.place.tier == Tier::kDevice || is_fresh(row, block)) return;
     copier.copy(at.device, at.host, needs_.kv_block_bytes);
   });
@@ -122,30 +96,29 @@ void Performer::copy_query(const Task& task, bool to_device) {
   copier.finish();
 }
 
-// K and V of consecutive tokens from the visit's buffer into slots of a block.
-void Performer::store_tokens(const float* kv, int64_t tokens, float* block, int64_t slot) {
-  const int64_t d = model_.spec.head_dim;
-  const int64_t width = model_.spec.kv_width();
-  offload::PacedCopier& copier = copiers_[1];
-  for (int64_t part = 0; part < 2 * model_.spec.kv_heads; ++part) {
-    const int64_t head = part / 2;
-    const float* from = kv + head * d + (part % 2) * width;
-    float* to = block + (part * kKvBlockSlots + slot) * d;
-    for (int64_t i = 0; i < tokens; ++i) copier.copy(to + i * d, from + i * 2 * width, d * kFloat);
-  }
+// K and V of consecutive tokens from the visit's buffer into slots of a block on the host.
+void Performer::store_tokens(std::span<const float> kv, float* block, int64_t slot) {
+  kvcache::copy_slots({model_.spec.kv_heads, model_.spec.head_dim}, kv, block, slot,
+                      [&](float* to, const float* from, int64_t floats) {
+                        copiers_[1].copy(to, from, floats * kFloat);
+                      });
 }
 
 void Performer::store_kv(const Task& task) {
+  const int64_t row_floats = 2 * model_.spec.kv_width();
+  const auto rows = [&](int64_t first, int64_t count) {
+    return std::span<const float>(visit_kv(task.visit_buffer, first),
+                                  static_cast<size_t>(count * row_floats));
+  };
   copiers_[1].begin();
-  group_blocks(task, [&](const BlockAt& at, const planner::SweepRow& row, int64_t block) {
+  group_blocks(task, [&](const kvcache::BlockAt& at, const planner::SweepRow& row, int64_t block) {
     if (at.place.tier == Tier::kDevice) return;
     if (row.prompt) {
       const int64_t first = block * kKvBlockSlots;
-      const int64_t tokens = std::min(kKvBlockSlots, row.tokens - first);
-      store_tokens(visit_kv(task.visit_buffer, row.batch_row + first), tokens, at.host, 0);
+      store_tokens(rows(row.batch_row + first, std::min(kKvBlockSlots, row.tokens - first)),
+                   at.host, 0);
     } else if (block == row.position / kKvBlockSlots) {
-      store_tokens(visit_kv(task.visit_buffer, row.batch_row), 1, at.host,
-                   row.position % kKvBlockSlots);
+      store_tokens(rows(row.batch_row, 1), at.host, row.position % kKvBlockSlots);
     }
   });
   copiers_[1].finish();
@@ -160,7 +133,7 @@ void Performer::attend(const Task& task, bool on_host) {
   scratch.blocks.clear();
   scratch.writes.clear();
   const int64_t kv_width = spec.kv_width();
-  group_blocks(task, [&](const BlockAt& at, const planner::SweepRow& row, int64_t block) {
+  group_blocks(task, [&](const kvcache::BlockAt& at, const planner::SweepRow& row, int64_t block) {
     float* data = on_host ? at.host : at.device;
     scratch.blocks.push_back(data);
     const float* const* last = scratch.blocks.data() + scratch.blocks.size() - 1;
@@ -208,7 +181,7 @@ void Performer::pack_prompt(const Task& task) { pack_blocks(task, Tier::kDisk); 
 // A prompt's K and V into those of its blocks that are at home on `tier`, on the device.
 void Performer::pack_blocks(const Task& task, Tier tier) {
   const layout::DecoderSpec& spec = model_.spec;
-  group_blocks(task, [&](const BlockAt& at, const planner::SweepRow& row, int64_t block) {
+  group_blocks(task, [&](const kvcache::BlockAt& at, const planner::SweepRow& row, int64_t block) {
     if (at.place.tier != tier) return;
     std::vector<kernels::KvSlotWrite>& writes = attend_[0].writes;
     writes.clear();

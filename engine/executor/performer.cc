@@ -55,6 +55,12 @@ Performer::Performer(const layout::Model& model, const planner::Plan& plan,
       sequences_(static_cast<size_t>(plan.row_slots())),
       by_role_(static_cast<size_t>(model.spec.layers) + 1),
       resident_at_(model.weights.size(), {-1, -1}) {
+  const auto host_at = [&](const planner::Place& place) {
+    return plan.single_tier ? nullptr : memory_.host(place);
+  };
+  kv_blocks_ = {memory_.device(needs.device.kv),
+                plan.kv_ring_device_blocks > 0 ? memory_.device(needs.device.kv_ring) : nullptr,
+                host_at(needs.host.kv), host_at(needs.host.kv_ring), needs.kv_block_bytes};
   if (plan.attention == planner::AttentionSite::kHost)
     host_ = kernels::make_cpu_backend(cpu_options(model, plan, options));
   disk_limiter_ = limiter(plan.disk_bytes_per_s);

@@ -14,6 +14,7 @@
 #include "engine/executor/sequence.h"
 #include "engine/executor/tier_memory.h"
 #include "kernels/backend.h"
+#include "kvcache/blocks.h"
 #include "offload/copy.h"
 #include "offload/faults.h"
 #include "planner/schedule.h"
@@ -67,17 +68,6 @@ class Performer : public TaskRunner {
     int64_t rows = 0;
     float* y = nullptr;
   };
-  struct Blocks {  // walks the KV blocks of a group in the order of its places
-    const planner::Sweep* sweep = nullptr;
-    int64_t place = 0;
-    int64_t device_ring = 0;
-    int64_t host_ring = 0;
-  };
-  struct BlockAt {
-    layout::KvPlace place;
-    float* device = nullptr;  // at home there, or in the device's ring
-    float* host = nullptr;    // at home there, or in the host's ring
-  };
 
   // performer.cc
   void load_vectors();
@@ -104,8 +94,6 @@ class Performer : public TaskRunner {
   void gathered_tokens(const Task& task, Work work) const;
 
   // kv_transfers.cc
-  Blocks walk(const Task& task) const;
-  BlockAt next_block(Blocks& walk) const;
   template <class Work>
   void group_blocks(const Task& task, Work work) const;
   static bool is_fresh(const planner::SweepRow& row, int64_t block);
@@ -114,7 +102,7 @@ class Performer : public TaskRunner {
   void start_write_kv(const Task& task);
   void load_kv(const Task& task);
   void copy_query(const Task& task, bool to_device);
-  void store_tokens(const float* kv, int64_t tokens, float* block, int64_t slot);
+  void store_tokens(std::span<const float> kv, float* block, int64_t slot);
   void store_kv(const Task& task);
   void attend(const Task& task, bool on_host);
   void attend_prompts(const Task& task);
@@ -156,6 +144,7 @@ class Performer : public TaskRunner {
   const planner::Footprint& needs_;
   ActivationLog* activations_;
   TierMemory memory_;
+  kvcache::BlockMemory kv_blocks_;
   std::unique_ptr<kernels::Backend> device_;
   std::unique_ptr<kernels::Backend> host_;
   std::unique_ptr<offload::RateLimiter> disk_limiter_;
