@@ -72,7 +72,7 @@ void add_generate(CLI::App& app, int& status) {
       ->group(sampling);
   command->callback([options, &status] {
     check_defaults(options->defaults);
-    status = status_of(engine::generate({read_run_flags(options->run), options->defaults, {}}));
+    status = status_of(engine::generate({read_run_flags(options->run), options->defaults}));
   });
 }
 

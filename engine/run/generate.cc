@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "base/error.h"
 #include "engine/run/generate_feed.h"
 #include "planner/report.h"
 
@@ -54,13 +53,8 @@ std::string defaults_text(const GenerateOptions& options) {
                      options.defaults.seed);
 }
 
-struct Counts {
-  int64_t errors = 0;
-  int64_t skipped = 0;
-};
-
 void print_summary(const GenerateOptions& options, const planner::Placement& placement,
-                   const RunResult& result, const GenerateFeed& feed, const Counts& counts) {
+                   const RunResult& result, const GenerateFeed& feed, const JobCounts& counts) {
   if (options.run.json) {
     nlohmann::json json = summary_json(placement, result, feed.new_tokens());
     json["finished"] = feed.finished();
@@ -76,90 +70,57 @@ void print_summary(const GenerateOptions& options, const planner::Placement& pla
              summary_text(placement, result, feed.new_tokens()));
 }
 
-void print_plan(const GenerateOptions& options, const planner::Placement& placement) {
-  if (options.run.json) {
-    if (!options.run.dry_run) return;  // it is part of the summary
-    fmt::print(
-        "{}\n",
-        planner::placement_json(placement.plan, placement.needs, placement.prediction).dump(2));
-    return;
+void print_plan(const RunOptions& run, const planner::Placement& placement) {
+  const auto& [plan, needs, prediction] = placement;
+  if (run.json) {
+    fmt::print("{}\n", planner::placement_json(plan, needs, prediction).dump(2));
+  } else {
+    fmt::print("{}", planner::placement_text(plan, needs, prediction));
   }
-  std::FILE* to = options.run.dry_run ? stdout : stderr;
-  fmt::print(to, "{}",
-             planner::placement_text(placement.plan, placement.needs, placement.prediction));
-}
-
-void refuse_clash(const RunOptions& run) {
-  if (run.json && !run.dry_run && run.output == "-")
-    throw Error(Kind::kUsage,
-                "--json: the summary and --output - both want standard output; "
-                "give --output a file");
 }
 
 // A dry run reads the job, and leaves the output alone.
 Outcome dry_run(const GenerateOptions& options, const LoadedModel& loaded, JobInput& input,
-                const JobReading& reading, const ReadProgress& progress) {
+                const JobReading& reading, Progress& progress) {
   int64_t errors = 0;
   input.index(
-      reading, [&](const LineError&) { ++errors; }, progress);
+      reading, [&](const LineError&) { ++errors; }, reading_progress(progress));
+  progress.end();
   if (input.pending() == 0) {
     fmt::print("nothing to compute: {} lines, {} of them bad\n",
                static_cast<int64_t>(input.lines().size()) + errors, errors);
   } else {
-    print_plan(options, choose_plan(loaded, options.run, workload_of(input)));
+    print_plan(options.run, choose_plan(loaded, options.run, workload_of(input)));
   }
-  return errors > 0 ? Outcome::kPartial : Outcome::kDone;
+  return outcome_of(false, errors);
 }
 
 }  // namespace
 
 Outcome generate(const GenerateOptions& options) {
-  refuse_clash(options.run);
-  const LoadedModel loaded = load(options.run.model);
+  const RunOptions& run = options.run;
+  refuse_clash(run);
+  const LoadedModel loaded = load(run.model);
   Progress progress = Progress::on(STDERR_FILENO);
-  progress.begin("open", "bytes", 0);
-  const ReadProgress reading_progress = [&](int64_t done, int64_t) { progress.update(done); };
-  const std::string spool =
-      options.run.output == "-" ? "/tmp/transload.spool" : options.run.output + ".spool";
-  JobInput input = JobInput::open(options.run.input, spool, reading_progress);
+  JobInput input = open_input<JobInput>(run, progress);
   const JobReading reading{loaded.tokenizer.get(),
                            options.defaults,
                            {loaded.model.spec.max_positions, loaded.model.spec.vocab}};
-  if (options.run.dry_run) return dry_run(options, loaded, input, reading, reading_progress);
-
-  JobOutput output =
-      JobOutput::open(options.run.output, identity_of(loaded, input, options.defaults));
-  Counts counts;
-  input.index(
-      reading,
-      [&](const LineError& error) {
-        ++counts.errors;
-        output.write(error);
-      },
-      reading_progress);
-  input.mark_finished(output);
-  progress.end();
-  counts.skipped = static_cast<int64_t>(input.lines().size()) - input.pending();
-  if (input.pending() == 0) {
-    output.flush();
-    fmt::print(stderr, "nothing left to compute: {} requests were done before, {} error records\n",
-               counts.skipped, counts.errors);
-    return counts.errors > 0 ? Outcome::kPartial : Outcome::kDone;
-  }
-  const planner::Placement placement = choose_plan(loaded, options.run, workload_of(input));
-  print_plan(options, placement);
+  if (run.dry_run) return dry_run(options, loaded, input, reading, progress);
+  JobOutput output = JobOutput::open(run.output, identity_of(loaded, input, options.defaults));
+  const JobCounts counts = index_job(input, reading, output, progress);
+  if (input.pending() == 0) return nothing_left(output, counts);
+  const planner::Placement placement = choose_plan(loaded, run, workload_of(input));
+  announce(run, placement);
 
   const StopSignals signals;
-  RunProgress run_progress(
-      progress, input.pending(),
-      placement.needs.device.resident.bytes + placement.needs.host.resident.bytes);
-  GenerateFeed feed(loaded, input, output, run_progress, signals);
-  const RunResult result = run_plan(loaded, placement, options.run, feed);
-  run_progress.end();
+  RunProgress running = run_progress(progress, placement, input.pending());
+  GenerateFeed feed(loaded, input, output, running, signals);
+  const RunResult result = run_plan(loaded, placement, run, feed);
+  running.end();
   output.flush();
   print_summary(options, placement, result, feed, counts);
-  if (signals.stopped()) return Outcome::kInterrupted;
-  return counts.errors + feed.failed() > 0 ? Outcome::kPartial : Outcome::kDone;
+  return outcome_of(signals.stopped(), counts.errors + feed.failed());
 }
 
 }  // namespace transload::engine

@@ -1,17 +1,14 @@
 // `transload generate`: a job from its first line to its last.
 #pragma once
 
-#include "engine/run/run_options.h"
+#include "engine/run/job_steps.h"
 
 namespace transload::engine {
 
 struct GenerateOptions {
   RunOptions run;
   SamplingOptions defaults;                 // of fields that a line leaves out
-  std::vector<std::string> defaults_given;  // those set by a flag, for the summary
 };
-
-enum class Outcome { kDone, kPartial, kInterrupted };
 
 // Reads, plans, runs and writes; the summary goes to standard error, or with --json (or for a dry
 // run) to standard output. kPartial: some lines became error records. Errors: those of its parts,

@@ -7,9 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "base/error.h"
 #include "engine/job/score_input.h"
-#include "planner/report.h"
 
 namespace transload::engine {
 namespace {
@@ -156,13 +154,8 @@ planner::Workload workload_of(const ScoreInput& input) {
   return work;
 }
 
-struct Counts {
-  int64_t errors = 0;
-  int64_t skipped = 0;
-};
-
 void print_summary(const ScoreOptions& options, const planner::Placement& placement,
-                   const RunResult& result, const ScoreFeed& feed, const Counts& counts) {
+                   const RunResult& result, const ScoreFeed& feed, const JobCounts& counts) {
   if (options.run.json) {
     nlohmann::json json = summary_json(placement, result, feed.tokens());
     json["finished"] = feed.finished();
@@ -184,54 +177,29 @@ void print_summary(const ScoreOptions& options, const planner::Placement& placem
 }  // namespace
 
 Outcome score(const ScoreOptions& options) {
-  if (options.run.json && options.run.output == "-")
-    throw Error(Kind::kUsage,
-                "--json: the summary and --output - both want standard output; "
-                "give --output a file");
-  const LoadedModel loaded = load(options.run.model);
+  const RunOptions& run = options.run;
+  refuse_clash(run);
+  const LoadedModel loaded = load(run.model);
   Progress progress = Progress::on(STDERR_FILENO);
-  progress.begin("open", "bytes", 0);
-  const ReadProgress reading_progress = [&](int64_t done, int64_t) { progress.update(done); };
-  const std::string spool =
-      options.run.output == "-" ? "/tmp/transload.spool" : options.run.output + ".spool";
-  ScoreInput input = ScoreInput::open(options.run.input, spool, reading_progress);
-  JobOutput output = JobOutput::open(options.run.output, identity_of(loaded, input, options));
-  Counts counts;
+  ScoreInput input = open_input<ScoreInput>(run, progress);
+  JobOutput output = JobOutput::open(run.output, identity_of(loaded, input, options));
   const ScoreReading reading{loaded.tokenizer.get(),
                              {loaded.model.spec.max_positions, loaded.model.spec.vocab},
                              options.window,
                              options.stride};
-  input.index(
-      reading,
-      [&](const LineError& error) {
-        ++counts.errors;
-        output.write(error);
-      },
-      reading_progress);
-  input.mark_finished(output);
-  progress.end();
-  counts.skipped = static_cast<int64_t>(input.lines().size()) - input.pending();
-  if (input.pending() == 0) {
-    output.flush();
-    fmt::print(stderr, "nothing left to score: {} lines were done before, {} error records\n",
-               counts.skipped, counts.errors);
-    return counts.errors > 0 ? Outcome::kPartial : Outcome::kDone;
-  }
-  const planner::Placement placement = choose_plan(loaded, options.run, workload_of(input));
-  if (!options.run.json)
-    fmt::print(stderr, "{}",
-               planner::placement_text(placement.plan, placement.needs, placement.prediction));
+  const JobCounts counts = index_job(input, reading, output, progress);
+  if (input.pending() == 0) return nothing_left(output, counts);
+  const planner::Placement placement = choose_plan(loaded, run, workload_of(input));
+  announce(run, placement);
+
   const StopSignals signals;
-  RunProgress run_progress(
-      progress, input.pending(),
-      placement.needs.device.resident.bytes + placement.needs.host.resident.bytes);
-  ScoreFeed feed(input, output, run_progress, signals, options.token_logprobs);
-  const RunResult result = run_plan(loaded, placement, options.run, feed);
-  run_progress.end();
+  RunProgress running = run_progress(progress, placement, input.pending());
+  ScoreFeed feed(input, output, running, signals, options.token_logprobs);
+  const RunResult result = run_plan(loaded, placement, run, feed);
+  running.end();
   output.flush();
   print_summary(options, placement, result, feed, counts);
-  if (signals.stopped()) return Outcome::kInterrupted;
-  return counts.errors + feed.failed() > 0 ? Outcome::kPartial : Outcome::kDone;
+  return outcome_of(signals.stopped(), counts.errors + feed.failed());
 }
 
 }  // namespace transload::engine

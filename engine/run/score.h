@@ -1,8 +1,7 @@
 // `transload score`: log-probabilities of given texts.
 #pragma once
 
-#include "engine/run/generate.h"
-#include "engine/run/run_options.h"
+#include "engine/run/job_steps.h"
 
 namespace transload::engine {
 

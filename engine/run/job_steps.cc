@@ -1,0 +1,55 @@
+#include "engine/run/job_steps.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "base/error.h"
+#include "planner/report.h"
+
+namespace transload::engine {
+
+void refuse_clash(const RunOptions& run) {
+  if (run.json && !run.dry_run && run.output == "-")
+    throw Error(
+        Kind::kUsage,
+        "--json: the summary and --output - both want standard output; give --output a file");
+}
+
+std::string spool_path(const RunOptions& run) {
+  if (run.output != "-") return run.output + ".spool";
+  return (std::filesystem::temp_directory_path() / fmt::format("transload.{}.spool", getpid()))
+      .string();
+}
+
+ReadProgress reading_progress(Progress& progress) {
+  return [&progress](int64_t done, int64_t) { progress.update(done); };
+}
+
+Outcome nothing_left(JobOutput& output, const JobCounts& counts) {
+  output.flush();
+  fmt::print(stderr, "nothing left to compute: {} requests were done before, {} error records\n",
+             counts.skipped, counts.errors);
+  return outcome_of(false, counts.errors);
+}
+
+void announce(const RunOptions& run, const planner::Placement& placement) {
+  if (!run.json)
+    fmt::print(stderr, "{}",
+               planner::placement_text(placement.plan, placement.needs, placement.prediction));
+}
+
+RunProgress run_progress(Progress& progress, const planner::Placement& placement,
+                         int64_t requests) {
+  const planner::Footprint& needs = placement.needs;
+  return {progress, requests, needs.device.resident.bytes + needs.host.resident.bytes};
+}
+
+Outcome outcome_of(bool interrupted, int64_t errors) {
+  if (interrupted) return Outcome::kInterrupted;
+  return errors > 0 ? Outcome::kPartial : Outcome::kDone;
+}
+
+}  // namespace transload::engine

@@ -1,0 +1,60 @@
+// Steps that `generate` and `score` share, from the input file to the exit status.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/job/job.h"
+#include "engine/run/run_options.h"
+
+namespace transload::engine {
+
+enum class Outcome { kDone, kPartial, kInterrupted };
+
+struct JobCounts {
+  int64_t errors = 0;   // error records of this run
+  int64_t skipped = 0;  // lines finished by an earlier run
+};
+
+// Errors: kUsage where the summary and the records would both go to standard output.
+void refuse_clash(const RunOptions& run);
+
+// Where standard input is copied to: beside the output, or among temporary files.
+std::string spool_path(const RunOptions& run);
+
+ReadProgress reading_progress(Progress& progress);
+
+// Opens --input as a JobInput or a ScoreInput.
+template <class Input>
+Input open_input(const RunOptions& run, Progress& progress) {
+  progress.begin("open", "bytes", 0);
+  return Input::open(run.input, spool_path(run), reading_progress(progress));
+}
+
+// Checks every line, writes the records of bad ones and finds those that are done.
+template <class Input, class Reading>
+JobCounts index_job(Input& input, const Reading& reading, JobOutput& output, Progress& progress) {
+  JobCounts counts;
+  const auto on_error = [&](const LineError& error) {
+    ++counts.errors;
+    output.write(error);
+  };
+  input.index(reading, on_error, reading_progress(progress));
+  input.mark_finished(output);
+  progress.end();
+  counts.skipped = static_cast<int64_t>(input.lines().size()) - input.pending();
+  return counts;
+}
+
+// Says that every line has its record, and the outcome of that.
+Outcome nothing_left(JobOutput& output, const JobCounts& counts);
+
+// Prints the placement to standard error; with --json it is part of the summary.
+void announce(const RunOptions& run, const planner::Placement& placement);
+
+// Progress of a run by this placement.
+RunProgress run_progress(Progress& progress, const planner::Placement& placement, int64_t requests);
+
+Outcome outcome_of(bool interrupted, int64_t errors);
+
+}  // namespace transload::engine
