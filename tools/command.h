@@ -3,8 +3,22 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <string>
 
 namespace transload::tools {
+
+// Of counts that cannot be 0. (CLI::PositiveNumber prints the largest double.)
+inline CLI::Validator at_least_one() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        int64_t value = 0;
+        const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (status == std::errc() && end == text.data() + text.size() && value >= 1) return {};
+        return "'" + text + "' is no integer from 1 up";
+      },
+      "");
+}
 
 void add_generate(CLI::App& app, int& status);
 void add_score(CLI::App& app, int& status);

@@ -1,6 +1,7 @@
 // The `transload` command.
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "base/error.h"
 #include "tools/command.h"
@@ -32,7 +33,8 @@ int main(int argc, char** argv) {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
       if (error.get_exit_code() == 0) return app.exit(error);
-      return report(code(Kind::kUsage), error.what(), exit_status(Kind::kUsage));
+      return report(code(Kind::kUsage), (std::string(error.what()) + "; see --help").c_str(),
+                    exit_status(Kind::kUsage));
     }
     return status;
   } catch (const Error& error) {

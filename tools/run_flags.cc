@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -65,6 +68,50 @@ std::string cache_directory() {
   return std::string(home != nullptr ? home : ".") + "/.cache/transload";
 }
 
+// A plan file fixes rates and reserve too.
+void refuse_beside_plan(const RunFlags& flags) {
+  const std::array<std::pair<const char*, const std::string&>, 3> fixed = {
+      {{"--link-rate", flags.link_rate},
+       {"--disk-rate", flags.disk_rate},
+       {"--reserve", flags.reserve}}};
+  for (const auto& [flag, text] : fixed)
+    if (!text.empty())
+      throw Error(Kind::kUsage, std::string(flag) + ": --plan fixes it; leave the flag out");
+}
+
+void refuse_without_host(const RunFlags& flags) {
+  const char* flag = !flags.pinned_memory.empty() ? "--pinned-memory" : "--link-rate";
+  if (!flags.pinned_memory.empty() || !flags.link_rate.empty())
+    throw Error(Kind::kUsage, std::string(flag) +
+                                  ": there is no host tier in this run; give --device-memory, "
+                                  "--host-memory or a host share");
+}
+
+// Files that are written whole must not take the place of a job.
+void refuse_overwriting(const engine::RunOptions& options) {
+  namespace fs = std::filesystem;
+  const auto same = [](const std::string& one, const std::string& other) {
+    std::error_code error;
+    return fs::equivalent(one, other, error) ||
+           fs::weakly_canonical(one, error) == fs::weakly_canonical(other, error);
+  };
+  const std::array<std::pair<const char*, const std::string&>, 2> written = {
+      {{"--trace", options.trace_file}, {"--dump-activations", options.activations_file}}};
+  for (const auto& [flag, path] : written) {
+    if (path.empty()) continue;
+    if (options.dry_run)
+      throw Error(Kind::kUsage, std::string(flag) + ": a dry run computes nothing; leave it out");
+    for (const std::string& other : {options.input, options.output, options.output + ".state",
+                                     options.model, options.plan_file})
+      if (!other.empty() && same(path, other))
+        throw Error(Kind::kUsage,
+                    std::string(flag) + ": would overwrite " + other + "; give another path");
+  }
+  if (!options.trace_file.empty() && !options.activations_file.empty() &&
+      same(options.trace_file, options.activations_file))
+    throw Error(Kind::kUsage, "--trace: is the file of --dump-activations too; give another path");
+}
+
 }  // namespace
 
 void add_run_flags(CLI::App& command, RunFlags& flags) {
@@ -105,21 +152,21 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
                   "device or host: where attention over host and disk KV runs")
       ->group(placing);
   command.add_option("--batch-size", flags.batch_size, "Sequences computed at once")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->group(placing);
   command
       .add_option("--num-batches", flags.num_batches, "Batches that share a sweep over the weights")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->group(placing);
   command
       .add_option("--prefill-tokens", flags.prefill_tokens,
                   "Prompt tokens that a batch may admit in one sweep")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->group(placing);
   command.add_option("--plan", o.plan_file, "Run this plan (JSON, as --dry-run --json prints it)")
       ->group(placing);
   command.add_option("--threads", flags.threads, "Compute threads; left out: the cores at hand")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one());
   command.add_option("--link-rate", flags.link_rate, "Emulated host-device rate, bytes/s each way");
   command.add_option("--disk-rate", flags.disk_rate, "Emulated disk rate, bytes/s");
   command.add_option("--trace", o.trace_file, "Write a Chrome trace of the run, a row a lane");
@@ -158,14 +205,11 @@ engine::RunOptions read_run_flags(const RunFlags& flags) {
                        : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   wishes.link_bytes_per_s = rate_of(flags.link_rate, "--link-rate");
   wishes.disk_bytes_per_s = rate_of(flags.disk_rate, "--disk-rate");
-  if (!flags.pinned_memory.empty() && !planner::wants_two_tiers(wishes))
-    throw Error(Kind::kUsage,
-                "--pinned-memory: there is no host tier in this run; give "
-                "--device-memory, --host-memory or a host share");
-  if (wishes.link_bytes_per_s > 0 && !planner::wants_two_tiers(wishes))
-    throw Error(Kind::kUsage,
-                "--link-rate: there is no host tier in this run; give "
-                "--device-memory, --host-memory or a host share");
+  if (!options.plan_file.empty())
+    refuse_beside_plan(flags);
+  else if (!planner::wants_two_tiers(wishes))
+    refuse_without_host(flags);
+  refuse_overwriting(options);
   if (options.tiers.disk_directory.empty())
     options.tiers.disk_directory = cache_directory() + "/spill";
   if (const char* forced = std::getenv("TRANSLOAD_CPU"); forced != nullptr)

@@ -29,9 +29,9 @@ void add_score(CLI::App& app, int& status) {
   command
       ->add_option("--window", options->window,
                    "Tokens of a text seen at once; left out: the context")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one());
   command->add_option("--stride", options->stride, "Tokens between windows; left out: the window")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one());
   command->add_flag("--token-logprobs", options->token_logprobs,
                     "Write each token's log-probability");
   command->callback([options, &status] {

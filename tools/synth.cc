@@ -72,10 +72,12 @@ void add_synth(CLI::App& app, int& status) {
   command->add_option("--family", model.family, "opt, llama or gpt_neox")->required();
   command->add_option("--shape", options->shape, "hidden,layers,heads,ffn,vocab")->required();
   command->add_option("--kv-heads", model.kv_heads, "KV heads (llama; left out: as many as heads)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one());
   command->add_option("--max-positions", model.max_positions, "Longest context")
+      ->check(at_least_one())
       ->capture_default_str();
   command->add_option("--shards", model.shards, "Files to spread the weights over")
+      ->check(at_least_one())
       ->capture_default_str();
   command->add_option("--seed", model.seed, "Of the random weights")->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32, float16 or bfloat16")
