@@ -1,6 +1,8 @@
 // transload generate: answers for a job of JSON lines.
 #include "engine/run/generate.h"
 
+#include <cmath>
+#include <limits>
 #include <memory>
 
 #include "base/error.h"
@@ -15,16 +17,25 @@ struct Options {
   engine::SamplingOptions defaults;
 };
 
+constexpr double kLeastPenalty = 1e-300;  // as in a line
+
+// The bounds of a line's fields.
 void check_defaults(const engine::SamplingOptions& d) {
   const auto need = [](bool holds, const char* text) {
     if (!holds) throw Error(Kind::kUsage, text);
   };
-  need(d.temperature >= 0, "--temperature: must be at least 0");
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const auto penalty = [](double value) { return value >= -2 && value <= 2; };
+  need(d.temperature >= 0 && std::isfinite(d.temperature),
+       "--temperature: must be a number from 0 up");
   need(d.top_p > 0 && d.top_p <= 1, "--top-p: must be above 0 and at most 1");
-  need(d.top_k >= 0, "--top-k: must be at least 0");
+  need(d.top_k >= 0 && d.top_k <= kMost, "--top-k: must be from 0 (all) to 2147483647");
   need(d.min_p >= 0 && d.min_p <= 1, "--min-p: must be from 0 to 1");
-  need(d.repetition_penalty > 0, "--repetition-penalty: must be above 0");
-  need(d.max_tokens >= 1, "--max-tokens: must be at least 1");
+  need(d.repetition_penalty >= kLeastPenalty && std::isfinite(d.repetition_penalty),
+       "--repetition-penalty: must be a number above 0");
+  need(penalty(d.presence_penalty), "--presence-penalty: must be from -2 to 2");
+  need(penalty(d.frequency_penalty), "--frequency-penalty: must be from -2 to 2");
+  need(d.max_tokens >= 1 && d.max_tokens <= kMost, "--max-tokens: must be from 1 to 2147483647");
 }
 
 }  // namespace
@@ -60,11 +71,9 @@ void add_generate(CLI::App& app, int& status) {
       ->capture_default_str()
       ->group(sampling);
   command->add_option("--presence-penalty", d.presence_penalty, "0: none")
-      ->check(CLI::Range(-2.0, 2.0))
       ->capture_default_str()
       ->group(sampling);
   command->add_option("--frequency-penalty", d.frequency_penalty, "0: none")
-      ->check(CLI::Range(-2.0, 2.0))
       ->capture_default_str()
       ->group(sampling);
   command->add_option("--seed", d.seed, "Of lines without one")

@@ -40,7 +40,7 @@ std::optional<layout::Shares> shares_of(const std::string& text, const char* fla
   while (true) {
     double value = 0;
     const auto [next, status] = std::from_chars(at, end, value);
-    if (status != std::errc() || value < 0) break;
+    if (status != std::errc() || !(value >= 0)) break;
     percent.push_back(value);
     at = next;
     if (at == end || *at != '/') break;
