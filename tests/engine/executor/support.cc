@@ -1,5 +1,6 @@
 #include "tests/engine/executor/support.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include "base/units.h"
@@ -46,6 +47,7 @@ std::optional<Sequence> ListFeed::next() {
   sequence.prompt_tokens = static_cast<int64_t>(prompt.tokens.size());
   sequence.max_new_tokens = prompt.new_tokens;
   sequence.sampling = prompt.sampling;
+  sequence.sampled.top.reserve(static_cast<size_t>(std::max<int64_t>(prompt.sampling.logprobs, 0)));
   sequence.stream = static_cast<uint64_t>(sequence.request);
   return sequence;
 }
