@@ -212,15 +212,42 @@ void place_host(const Model& model, const Plan& plan, const ResidentPacker& resi
   out.bytes[1] = packer.end();
 }
 
-// What is on no tier: code and libraries, tokenizer, tables, tasks. Measured as VmHWM less the
-// regions, of SmolLM2 on x86-64 (Debian 12); the parts that grow are counted.
+// Most tasks of a sweep: a read and a copy a piece, some twenty a visit, and where the KV cache is
+// off the device a group of KV blocks a row at worst.
+int64_t tasks_of_sweep(const Model& model, const Plan& plan, int64_t pieces) {
+  const bool moves_kv = plan.kv_blocks[1] + plan.kv_blocks[2] > 0;
+  const int64_t visits = plan.num_batches * model.spec.layers;
+  return 2 * pieces + 20 * visits + (moves_kv ? 6 * plan.batch_size * visits : 0);
+}
+
+// What is on no tier, an upper bound. The parts that depend on the plan are counted from the sizes
+// of their records; the others are measured (VmHWM less the tiers, x86-64, Debian 12), with room.
 int64_t size_process(const Model& model, const Plan& plan, const Footprint& out) {
-  constexpr int64_t kFixed = 34 * kMiB;
-  const int64_t kv_table = plan.row_slots() * model.spec.layers * out.max_kv_blocks * 8;
-  const int64_t sampling = (plan.threads + 1) * model.spec.vocab * 12;
-  const int64_t tokenizer = model.spec.vocab * 128;
-  const int64_t weights = static_cast<int64_t>(model.weights.size()) * 512;
-  return kFixed + kv_table + sampling + tokenizer + weights;
+  constexpr int64_t kFixed = 14 * kMiB;    // code, libraries, stacks, disk queues: 8.6 MiB
+  constexpr int64_t kTokenByte = 256;      // of a vocabulary's tokenizer, built and read: 150
+  constexpr int64_t kTaskBytes = 4 * 128;  // in growing queues: up to twice as long, twice there
+  constexpr int64_t kPieceBytes = 384;     // its slice, its spans in two rings, its places
+  constexpr int64_t kWeightBytes = 512;    // its name and shape, in the header and in the model
+  constexpr int64_t kBlockBytes = 64;      // in the tables, two sweeps' places, the checksums
+  constexpr int64_t kRowTokenBytes = 16;   // token and text, of a sequence that runs or waits
+  constexpr int64_t kScratchRows = 64;     // float32 rows that a compute thread expands
+  int64_t pieces = static_cast<int64_t>(out.loads.size());
+  for (const layout::Stage& stage : out.slices.stages)
+    pieces += static_cast<int64_t>(stage.pieces.size());
+  int64_t cols = model.spec.head_dim;
+  for (const Weight& weight : model.weights) cols = std::max(cols, weight.cols);
+  const int64_t threads = plan.threads + 1;
+  const int64_t fixed = kFixed + model.spec.vocab * (kTokenByte + threads * 12) +
+                        threads * kScratchRows * cols * kFloat;
+  const int64_t records = pieces * kPieceBytes +
+                          static_cast<int64_t>(model.weights.size()) * kWeightBytes +
+                          tasks_of_sweep(model, plan, pieces) * kTaskBytes;
+  const int64_t sequences =
+      plan.row_slots() *
+      (model.spec.layers * out.max_kv_blocks * kBlockBytes + 2 * plan.max_tokens * kRowTokenBytes);
+  // The machine is measured before the tiers are there.
+  return fixed + records + sequences +
+         std::max<int64_t>(kProbeBytes - out.bytes[0] - out.bytes[1], 0);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/units.h"
 #include "layout/slices.h"
 #include "planner/plan.h"
 
@@ -61,6 +62,9 @@ struct ResidentLoad {
 inline constexpr int64_t kGatherRows = 64;     // embedding rows fetched at once
 inline constexpr int64_t kScoreTileRows = 64;  // logits held at once when scoring
 inline constexpr int64_t kScoreTileCols = 4096;
+
+// What measuring the machine takes, before the tiers are there.
+inline constexpr int64_t kProbeBytes = 8 * kMiB;
 
 struct Line {  // of the memory report
   std::string_view tier;

@@ -78,7 +78,7 @@ void Engine::advance(Feed& feed, const planner::Sweep& sweep) {
     }
 }
 
-void Engine::clock(const planner::Sweep& sweep) {
+void Engine::time_sweep(const planner::Sweep& sweep) {
   const double took = seconds_since(sampled_);
   sampled_ = std::chrono::steady_clock::now();
   if (stats_.sweeps == 1) stats_.first_sweep_seconds = took;
@@ -113,7 +113,7 @@ bool Engine::sweep(Feed& feed) {
   sampled.add(planner::Lane::kDeviceCompute,
               sink_->last.last[static_cast<size_t>(planner::Lane::kDeviceCompute)]);
   wait_for(sampled, feed, now);
-  clock(now);
+  time_sweep(now);
   advance(feed, now);
   return true;
 }

@@ -81,7 +81,7 @@ class Engine {
   bool sweep(Feed& feed);
   void wait_for(const planner::Dependencies& needs, Feed& feed, const planner::Sweep& sweep);
   void advance(Feed& feed, const planner::Sweep& sweep);
-  void clock(const planner::Sweep& sweep);
+  void time_sweep(const planner::Sweep& sweep);
 
   const planner::Plan& plan_;
   EngineOptions options_;

@@ -32,6 +32,7 @@ RunIdentity identity_of(const LoadedModel& loaded, const JobInput& input,
 planner::Workload workload_of(const JobInput& input) {
   planner::Workload work;
   work.requests = 0;
+  work.job_lines = static_cast<int64_t>(input.lines().size());
   int64_t prompt_tokens = 0;
   for (const JobLine& line : input.lines()) {
     if (line.finished()) continue;

@@ -21,9 +21,10 @@ namespace transload::engine {
 namespace {
 
 constexpr double kProbeSeconds = 0.03;  // of each rate, at least one round
-constexpr int64_t kCopyBytes = 16 * kMiB;
-constexpr int64_t kReadBytes = 32 * kMiB;
+constexpr int64_t kReadBytes = kMiB;
+constexpr int64_t kReadsAhead = 8;
 constexpr int64_t kManyRows = 64;
+constexpr int64_t kFloat = sizeof(float);
 constexpr double kTaskSeconds = 2e-5;  // handing a task to a lane's thread and back
 
 // Rounds of `work` a second.
@@ -42,25 +43,36 @@ double rate(Work work) {
   return static_cast<double>(rounds) / seconds;
 }
 
-double copy_rate() {
-  std::vector<char> from(kCopyBytes, 1);
-  std::vector<char> to(kCopyBytes, 2);
-  return static_cast<double>(kCopyBytes) *
-         rate([&] { std::memcpy(to.data(), from.data(), from.size()); });
+double copy_rate(const offload::Region& memory) {
+  const int64_t half = memory.bytes() / 2;
+  std::memset(memory.data(), 1, static_cast<size_t>(memory.bytes()));
+  return static_cast<double>(half) *
+         rate([&] { std::memcpy(memory.data() + half, memory.data(), static_cast<size_t>(half)); });
 }
 
-double read_rate(const std::string& path) {
+// Reads through the file, with as many requests in flight as the memory holds.
+double read_rate(const std::string& path, const offload::Region& memory) {
   const offload::File file = offload::File::open_read(path, true);
   const int64_t bytes =
       std::max(kPageBytes, round_down(std::min(file.bytes(), kReadBytes), kPageBytes));
-  offload::Region memory("probe", bytes, 0);
+  const int64_t places = memory.bytes() / bytes;
+  const int64_t parts = std::max<int64_t>(1, file.bytes() / bytes);
   const auto lane = offload::make_disk_lane({});
   lane->add_file(file.descriptor(), file.bytes(), file.name(), file.direct());
-  const offload::DiskRequest request{0, 0, bytes, memory.data()};
-  return static_cast<double>(bytes) * rate([&] {
-           lane->submit({&request, 1}, false, 0);
-           lane->finish();
-         });
+  int64_t part = 0;
+  const auto submit = [&] {
+    const offload::DiskRequest request{0, part % parts * bytes, bytes,
+                                       memory.data() + part % places * bytes};
+    lane->submit({&request, 1}, false, 0);
+    ++part;
+  };
+  while (part < std::min(places, kReadsAhead)) submit();
+  const double rounds = rate([&] {
+    lane->finish();
+    submit();
+  });
+  while (lane->open_transfers() > 0) lane->finish();
+  return static_cast<double>(bytes) * rounds;
 }
 
 // The format that most of the model's bytes are in.
@@ -77,27 +89,34 @@ const layout::Weight& common_weight(const layout::Model& model) {
 }
 
 void probe_compute(const layout::Model& model, int threads, const std::string& instructions,
-                   planner::Machine& machine) {
+                   const offload::Region& memory, planner::Machine& machine) {
   const layout::Weight& weight = common_weight(model);
-  const int64_t rows = std::max<int64_t>(64, 4 * kMiB / weight.row_bytes());
-  const std::vector<std::byte> data(static_cast<size_t>(rows * weight.row_bytes()));
-  const std::vector<float> x(static_cast<size_t>(kManyRows * weight.cols), 0.5F);
-  std::vector<float> y(static_cast<size_t>(kManyRows * rows));
+  const int64_t input = kManyRows * weight.cols * kFloat;
+  const int64_t row = weight.row_bytes() + kManyRows * kFloat;
+  const int64_t rows = std::max<int64_t>(16, (memory.bytes() - input - kPageBytes) / row);
+  const int64_t needed = input + rows * row + kPageBytes;
+  // Weights with rows of 100,000 numbers and more do not fit the memory at hand.
+  const offload::Region own("probe", needed > memory.bytes() ? needed : 0, 0);
+  auto* x = reinterpret_cast<float*>(own.bytes() > 0 ? own.data() : memory.data());
+  float* y = x + kManyRows * weight.cols;
+  auto* data = reinterpret_cast<std::byte*>(y + kManyRows * rows);
+  std::memset(data, 0, static_cast<size_t>(rows * weight.row_bytes()));
+  std::fill_n(x, kManyRows * weight.cols, 0.5F);
   const auto backend = kernels::make_cpu_backend(
       {.threads = threads, .max_cols = weight.cols, .instructions = instructions});
-  const kernels::WeightSlice slice{data.data(), weight.format, 0, rows, weight.cols};
+  const kernels::WeightSlice slice{data, weight.format, 0, rows, weight.cols};
   const auto multiply = [&](int64_t m) {
-    backend->matmul({.x = x.data(),
+    backend->matmul({.x = x,
                      .ld_x = weight.cols,
                      .m = m,
                      .slices = {&slice, 1},
                      .bias = nullptr,
-                     .y = y.data(),
+                     .y = y,
                      .ld_y = rows});
   };
   const double one = 1 / rate([&] { multiply(1); });
   const double many = 1 / rate([&] { multiply(kManyRows); });
-  machine.compute_bytes_per_s = static_cast<double>(data.size()) / one;
+  machine.compute_bytes_per_s = static_cast<double>(rows * weight.row_bytes()) / one;
   machine.compute_flops_per_s =
       2.0 * static_cast<double>((kManyRows - 1) * rows * weight.cols) / std::max(many - one, 1e-9);
 }
@@ -119,11 +138,12 @@ int64_t number_in(const std::string& path, const std::string& key) {
 planner::Machine probe_machine(const layout::Model& model, int threads,
                                const std::string& instructions) {
   planner::Machine machine;
-  machine.link_bytes_per_s = copy_rate();
-  machine.disk_read_bytes_per_s = read_rate(model.files.front());
+  const offload::Region memory("probe", planner::kProbeBytes, 0);
+  machine.link_bytes_per_s = copy_rate(memory);
+  machine.disk_read_bytes_per_s = read_rate(model.files.front(), memory);
   machine.disk_write_bytes_per_s = machine.disk_read_bytes_per_s;
   machine.task_s = kTaskSeconds;
-  probe_compute(model, threads, instructions, machine);
+  probe_compute(model, threads, instructions, memory, machine);
   return machine;
 }
 

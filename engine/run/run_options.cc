@@ -59,20 +59,8 @@ void refuse_wishes_beside_plan(const planner::Wishes& wishes) {
                 "--plan: the plan fixes placement, budgets and batch; leave those flags out");
 }
 
-}  // namespace
-
-LoadedModel load(const std::string& path) {
-  LoadedModel loaded;
-  const Checkpoint checkpoint = open_checkpoint(path);
-  loaded.model = load_model(checkpoint);
-  loaded.tokenizer = load_tokenizer(checkpoint);
-  loaded.end_tokens = end_tokens(checkpoint);
-  loaded.identity = identity_of(loaded.model);
-  return loaded;
-}
-
-planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& options,
-                               const planner::Workload& workload) {
+planner::Placement place_or_read(const LoadedModel& loaded, const RunOptions& options,
+                                 const planner::Workload& workload) {
   const planner::Machine machine =
       probe_machine(loaded.model, options.wishes.threads, options.instructions);
   if (options.plan_file.empty())
@@ -99,6 +87,30 @@ planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& opti
       loaded.model, placement.plan, placement.needs, planner::limited(machine, placement.plan),
       planner::typical_requests(workload, few),
       {.max_sweeps = 64, .decode_sweeps = 4, .requests = workload.requests});
+  return placement;
+}
+
+double decode_sweep_seconds(const RunStats& stats) {
+  return stats.decode_seconds / static_cast<double>(std::max<int64_t>(stats.decode_sweeps, 1));
+}
+
+}  // namespace
+
+LoadedModel load(const std::string& path) {
+  LoadedModel loaded;
+  const Checkpoint checkpoint = open_checkpoint(path);
+  loaded.model = load_model(checkpoint);
+  loaded.tokenizer = load_tokenizer(checkpoint);
+  loaded.end_tokens = end_tokens(checkpoint);
+  loaded.identity = identity_of(loaded.model);
+  return loaded;
+}
+
+planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& options,
+                               const planner::Workload& workload) {
+  constexpr int64_t kLineBytes = 38;  // of the job's index, and of finding ids in it
+  planner::Placement placement = place_or_read(loaded, options, workload);
+  placement.needs.process_bytes += workload.job_lines * kLineBytes;
   return placement;
 }
 
@@ -178,6 +190,9 @@ std::string summary_text(const planner::Placement& placement, const RunResult& r
       "sweeps\ncompute: {}; disk: {}\n",
       tokens, stats.seconds, stats.load_seconds, rate, placement.prediction.tokens_per_s,
       stats.sweeps, result.compute, result.disk_engine);
+  if (stats.decode_sweeps > 0)
+    text += fmt::format("a decode sweep took {:.3g} s (predicted {:.3g})\n",
+                        decode_sweep_seconds(stats), placement.prediction.decode_sweep_s);
   if (result.host_bytes > 0)
     text += fmt::format("host memory: {} page-locked of {}{}\n", format_bytes(result.pinned_bytes),
                         format_bytes(result.host_bytes),
@@ -207,6 +222,7 @@ nlohmann::json summary_json(const planner::Placement& placement, const RunResult
       lanes[std::string(planner::name(static_cast<planner::Lane>(i)))] = {
           {"bytes", stats.lanes.bytes[i]},
           {"tasks", stats.lanes.tasks[i]},
+          {"busy_s", stats.lanes.busy_s[i]},
           {"busy_share", stats.lanes.busy_s[i] / std::max(stats.seconds, 1e-9)}};
   return {{"tokens", tokens},
           {"seconds", stats.seconds},
@@ -214,6 +230,10 @@ nlohmann::json summary_json(const planner::Placement& placement, const RunResult
           {"tokens_per_s", static_cast<double>(tokens) / std::max(stats.seconds, 1e-9)},
           {"predicted_tokens_per_s", placement.prediction.tokens_per_s},
           {"sweeps", stats.sweeps},
+          {"first_sweep_s", stats.first_sweep_seconds},
+          {"decode_sweeps", stats.decode_sweeps},
+          {"decode_sweep_s", decode_sweep_seconds(stats)},
+          {"predicted_decode_sweep_s", placement.prediction.decode_sweep_s},
           {"row_steps", stats.row_steps},
           {"prompt_tokens", stats.prompt_tokens},
           {"compute", result.compute},

@@ -138,6 +138,7 @@ planner::Workload workload_of(const ScoreInput& input) {
   planner::Workload work;
   work.work = planner::Work::kScore;
   work.requests = 0;
+  work.job_lines = static_cast<int64_t>(input.lines().size());
   work.max_new_tokens = 0;
   int64_t tokens = 0;
   for (const JobLine& line : input.lines()) {
