@@ -127,10 +127,12 @@ void check_sizes(const SyntheticModel& model) {
                                           model.layers, kLayerLimit));
   if (model.vocab < 3)
     throw Error(Kind::kUsage, "--shape: a vocabulary holds 3 tokens at least (1 begins, 2 ends)");
-  if (model.hidden % model.heads != 0 || model.heads % kv_heads != 0)
+  if (model.hidden % model.heads != 0)
+    throw Error(Kind::kUsage, fmt::format("--shape: {} heads do not divide hidden {}", model.heads,
+                                          model.hidden));
+  if (model.heads % kv_heads != 0)
     throw Error(Kind::kUsage,
-                fmt::format("--shape: {} heads do not divide hidden {}, or {} KV heads the heads",
-                            model.heads, model.hidden, kv_heads));
+                fmt::format("--kv-heads: {} do not divide the {} heads", kv_heads, model.heads));
   if (model.family != "llama" && kv_heads != model.heads)
     throw Error(Kind::kUsage, "--kv-heads: only llama has fewer KV heads than heads");
 }
