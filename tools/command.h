@@ -26,8 +26,7 @@ void add_inspect(CLI::App& app, int& status);
 void add_synth(CLI::App& app, int& status);
 void add_tokenize(CLI::App& app, int& status);
 
-// Exit status of a job that finished with error records, and of one that a signal ended.
+// Exit status of a job that finished with error records.
 inline constexpr int kPartial = 1;
-inline constexpr int kInterrupted = 75;
 
 }  // namespace transload::tools

@@ -224,7 +224,7 @@ int status_of(engine::Outcome outcome) {
     case engine::Outcome::kPartial:
       return kPartial;
     case engine::Outcome::kInterrupted:
-      return kInterrupted;
+      return engine::kInterruptedStatus;
   }
   return kPartial;
 }

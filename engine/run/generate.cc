@@ -87,9 +87,11 @@ Outcome dry_run(const GenerateOptions& options, const LoadedModel& loaded, JobIn
   input.index(
       reading, [&](const LineError&) { ++errors; }, reading_progress(progress));
   progress.end();
-  if (input.pending() == 0) {
-    fmt::print("nothing to compute: {} lines, {} of them bad\n",
-               static_cast<int64_t>(input.lines().size()) + errors, errors);
+  const auto lines = static_cast<int64_t>(input.lines().size()) + errors;
+  if (input.pending() == 0 && options.run.json) {
+    fmt::print("{}\n", nlohmann::json{{"lines", lines}, {"errors", errors}}.dump());
+  } else if (input.pending() == 0) {
+    fmt::print("nothing to compute: {} lines, {} of them bad\n", lines, errors);
   } else {
     print_plan(options.run, choose_plan(loaded, options.run, workload_of(input)));
   }
@@ -101,6 +103,7 @@ Outcome dry_run(const GenerateOptions& options, const LoadedModel& loaded, JobIn
 Outcome generate(const GenerateOptions& options) {
   const RunOptions& run = options.run;
   refuse_clash(run);
+  StopSignals signals;
   const LoadedModel loaded = load(run.model);
   Progress progress = Progress::on(STDERR_FILENO);
   JobInput input = open_input<JobInput>(run, progress);
@@ -110,11 +113,11 @@ Outcome generate(const GenerateOptions& options) {
   if (run.dry_run) return dry_run(options, loaded, input, reading, progress);
   JobOutput output = JobOutput::open(run.output, identity_of(loaded, input, options.defaults));
   const JobCounts counts = index_job(input, reading, output, progress);
-  if (input.pending() == 0) return nothing_left(output, counts);
+  if (input.pending() == 0) return nothing_left(run, output, counts);
   const planner::Placement placement = choose_plan(loaded, run, workload_of(input));
   announce(run, placement);
 
-  const StopSignals signals;
+  signals.hold();
   RunProgress running = run_progress(progress, placement, input.pending());
   GenerateFeed feed(loaded, input, output, running, signals);
   const RunResult result = run_plan(loaded, placement, run, feed);

@@ -7,7 +7,7 @@ namespace transload::engine {
 
 struct GenerateOptions {
   RunOptions run;
-  SamplingOptions defaults;                 // of fields that a line leaves out
+  SamplingOptions defaults;  // of fields that a line leaves out
 };
 
 // Reads, plans, runs and writes; the summary goes to standard error, or with --json (or for a dry

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "planner/report.h"
 
 namespace transload::engine {
@@ -28,8 +29,14 @@ ReadProgress reading_progress(Progress& progress) {
   return [&progress](int64_t done, int64_t) { progress.update(done); };
 }
 
-Outcome nothing_left(JobOutput& output, const JobCounts& counts) {
+Outcome nothing_left(const RunOptions& run, JobOutput& output, const JobCounts& counts) {
   output.flush();
+  if (run.json) {
+    const nlohmann::json json = {
+        {"tokens", 0}, {"finished", 0}, {"errors", counts.errors}, {"skipped", counts.skipped}};
+    fmt::print("{}\n", json.dump());
+    return outcome_of(false, counts.errors);
+  }
   fmt::print(stderr, "nothing left to compute: {} requests were done before, {} error records\n",
              counts.skipped, counts.errors);
   return outcome_of(false, counts.errors);
@@ -39,6 +46,12 @@ void announce(const RunOptions& run, const planner::Placement& placement) {
   if (!run.json)
     fmt::print(stderr, "{}",
                planner::placement_text(placement.plan, placement.needs, placement.prediction));
+  const int64_t pinned = placement.needs.pinned_bytes;
+  if (pinned >= 0 && pinned < placement.needs.bytes[1])
+    fmt::print(stderr,
+               "warning: {} of {} host memory can be page-locked, the rest is pageable; raise "
+               "ulimit -l or --pinned-memory\n",
+               format_bytes(pinned), format_bytes(placement.needs.bytes[1]));
 }
 
 RunProgress run_progress(Progress& progress, const planner::Placement& placement,

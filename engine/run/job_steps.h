@@ -46,8 +46,8 @@ JobCounts index_job(Input& input, const Reading& reading, JobOutput& output, Pro
   return counts;
 }
 
-// Says that every line has its record, and the outcome of that.
-Outcome nothing_left(JobOutput& output, const JobCounts& counts);
+// Says that every line has its record (with --json on standard output), and the outcome of that.
+Outcome nothing_left(const RunOptions& run, JobOutput& output, const JobCounts& counts);
 
 // Prints the placement to standard error; with --json it is part of the summary.
 void announce(const RunOptions& run, const planner::Placement& placement);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/run/machine_probe.h"
+#include "offload/region.h"
 #include "planner/report.h"
 #include "planner/trace.h"
 
@@ -19,8 +21,10 @@ namespace transload::engine {
 namespace {
 
 std::atomic<int> g_signals{0};  // a signal handler can reach nothing else
+std::atomic<bool> g_hold{false};
 
 void on_signal(int signal) {
+  if (!g_hold) _exit(kInterruptedStatus);
   if (g_signals.fetch_add(1) > 0) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
@@ -69,6 +73,8 @@ planner::Placement place_or_read(const LoadedModel& loaded, const RunOptions& op
   refuse_wishes_beside_plan(options.wishes);
   planner::Placement placement;
   placement.plan = read_plan(options.plan_file);
+  if (options.tiers.pinned_bytes >= 0 && placement.plan.single_tier)
+    throw Error(Kind::kUsage, "--pinned-memory: the plan has no host tier; leave the flag out");
   placement.plan.threads = options.wishes.threads;
   if (placement.plan.work != workload.work)
     throw Error(Kind::kUsage, "--plan: made for the other command (generate or score)");
@@ -111,11 +117,16 @@ planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& opti
   constexpr int64_t kLineBytes = 38;  // of the job's index, and of finding ids in it
   planner::Placement placement = place_or_read(loaded, options, workload);
   placement.needs.process_bytes += workload.job_lines * kLineBytes;
+  const int64_t host = placement.needs.bytes[1];
+  const int64_t most = options.tiers.pinned_bytes;
+  if (host > 0)
+    placement.needs.pinned_bytes = offload::lockable_bytes(most < 0 ? host : std::min(most, host));
   return placement;
 }
 
 StopSignals::StopSignals() {
   g_signals = 0;
+  g_hold = false;
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
 }
@@ -123,6 +134,7 @@ StopSignals::~StopSignals() {
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
 }
+void StopSignals::hold() { g_hold = true; }
 bool StopSignals::stopped() const { return g_signals > 0; }
 
 void RunProgress::phase(const char* name, const char* unit, int64_t total) {
@@ -194,17 +206,15 @@ std::string summary_text(const planner::Placement& placement, const RunResult& r
     text += fmt::format("a decode sweep took {:.3g} s (predicted {:.3g})\n",
                         decode_sweep_seconds(stats), placement.prediction.decode_sweep_s);
   if (result.host_bytes > 0)
-    text += fmt::format("host memory: {} page-locked of {}{}\n", format_bytes(result.pinned_bytes),
-                        format_bytes(result.host_bytes),
-                        result.pinned_bytes < result.host_bytes
-                            ? " (the rest is pageable: the system's limit, see ulimit -l)"
-                            : "");
+    text += fmt::format("host memory: {} page-locked of {}\n", format_bytes(result.pinned_bytes),
+                        format_bytes(result.host_bytes));
   text += fmt::format("{:<16} {:>10} {:>6} {:>16}\n", "lane", "bytes", "busy", "predicted busy");
   for (size_t i = 0; i < planner::kLanes; ++i) {
     if (stats.lanes.tasks[i] == 0) continue;
-    const double predicted = placement.prediction.simulated_s > 0
-                                 ? placement.prediction.busy_s[i] / placement.prediction.simulated_s
-                                 : 0;
+    const double predicted =
+        placement.prediction.simulated_s > 0
+            ? std::min(1.0, placement.prediction.busy_s[i] / placement.prediction.simulated_s)
+            : 0;
     text += fmt::format(
         "{:<16} {:>10} {:>5.0f}% {:>15.0f}%\n", planner::name(static_cast<planner::Lane>(i)),
         format_bytes(stats.lanes.bytes[i]),

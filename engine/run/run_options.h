@@ -40,14 +40,19 @@ LoadedModel load(const std::string& path);
 planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& options,
                                const planner::Workload& workload);
 
-// Set by SIGINT and SIGTERM while it lives: the run ends after the sweep in progress. A second
-// signal ends the process at once.
+// Exit status of a process that SIGINT or SIGTERM ended.
+inline constexpr int kInterruptedStatus = 75;
+
+// Takes SIGINT and SIGTERM while it lives. The process ends at once with kInterruptedStatus, for
+// nothing is lost; after hold() the run ends after the sweep in progress, and a second signal ends
+// the process at once.
 class StopSignals {
  public:
   StopSignals();
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
+  void hold();
   bool stopped() const;
 };
 

@@ -180,6 +180,7 @@ void print_summary(const ScoreOptions& options, const planner::Placement& placem
 Outcome score(const ScoreOptions& options) {
   const RunOptions& run = options.run;
   refuse_clash(run);
+  StopSignals signals;
   const LoadedModel loaded = load(run.model);
   Progress progress = Progress::on(STDERR_FILENO);
   ScoreInput input = open_input<ScoreInput>(run, progress);
@@ -189,11 +190,11 @@ Outcome score(const ScoreOptions& options) {
                              options.window,
                              options.stride};
   const JobCounts counts = index_job(input, reading, output, progress);
-  if (input.pending() == 0) return nothing_left(output, counts);
+  if (input.pending() == 0) return nothing_left(run, output, counts);
   const planner::Placement placement = choose_plan(loaded, run, workload_of(input));
   announce(run, placement);
 
-  const StopSignals signals;
+  signals.hold();
   RunProgress running = run_progress(progress, placement, input.pending());
   ScoreFeed feed(input, output, running, signals, options.token_logprobs);
   const RunResult result = run_plan(loaded, placement, run, feed);

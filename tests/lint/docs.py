@@ -15,7 +15,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 
 def codes_in_sources():
-    kinds = re.findall(r'case Kind::\w+: return "(\w+)"', tree.read("base/error.cc"))
+    kinds = re.findall(r'case Kind::\w+:\s+return "(\w+)"', tree.read("base/error.cc"))
     listed = tree.read("engine/job/line.h").split("// A line that cannot run", 1)[1]
     lines = re.findall(r'^  // .*', listed.split("std::string code;")[0], re.MULTILINE)
     thrown = []

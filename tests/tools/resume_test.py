@@ -114,6 +114,14 @@ class Stopped(ResumeTest):
         self.finish()
         self.check_same_lines(want, self.output)
 
+    def test_a_signal_while_the_model_is_opened_exits_with_75_too(self):
+        fifo = self.path("fifo")  # opening it waits for somebody who writes
+        os.mkfifo(fifo)
+        process = self.start(*self.command(job=fifo))
+        with open(fifo, "wb"):
+            status, _, err = interrupt(process)
+        self.assertEqual((status, "error [" in err), (75, False), err)
+
     def test_placement_batch_and_threads_may_change_between_runs(self):
         want = self.generate(tiny(), self.input)
         changes = [["--threads", 1], ["--kv", "0/0/100", "--disk-dir", self.folder],
@@ -130,6 +138,8 @@ class Stopped(ResumeTest):
         result = self.finish()
         self.assertIn("nothing left to compute: 100 requests were done before", result.err)
         self.assertEqual(read_lines(self.output), whole)
+        summary = json.loads(self.finish("--json").out)
+        self.assertEqual((summary["finished"], summary["skipped"], summary["errors"]), (0, 100, 0))
 
 
 class Refused(ResumeTest):

@@ -51,6 +51,8 @@ class Batches(CommandTest):
                 self.check_status(self.transload("generate", "--model", tiny(), "--input", path,
                                                  "--output", output))
                 self.assertEqual(read_lines(output), [])
+        _, summary = self.generate_json(tiny(), [])
+        self.assertEqual((summary["finished"], summary["errors"]), (0, 0))
 
     def test_rows_that_end_make_room_for_waiting_ones(self):
         """One answer of 500 tokens beside 99 of 5: nobody waits for the long one."""
