@@ -34,8 +34,13 @@ Lanes::Lanes(TaskRunner& runner, TaskObserver observer)
   for (size_t i = 0; i < planner::kLanes; ++i) {
     const auto lane = static_cast<Lane>(i);
     const bool disk = lane == Lane::kDiskRead || lane == Lane::kDiskWrite;
-    threads_.emplace_back([this, lane, disk] { disk ? run_disk(lane) : run(lane); });
+    threads_.emplace_back([this, lane, disk] {
+      prepare(lane);
+      disk ? run_disk(lane) : run(lane);
+    });
   }
+  std::unique_lock lock(mutex_);
+  progress_.wait(lock, [&] { return prepared_ == planner::kLanes; });
 }
 
 Lanes::~Lanes() {
@@ -98,6 +103,17 @@ void Lanes::fail() {
   if (!error_) error_ = std::current_exception();
   stop_ = true;
   for (LaneState& lane : lanes_) lane.changed.notify_all();
+  progress_.notify_all();
+}
+
+void Lanes::prepare(Lane lane) {
+  try {
+    runner_.prepare(lane);
+  } catch (...) {
+    fail();
+  }
+  const std::lock_guard lock(mutex_);
+  ++prepared_;
   progress_.notify_all();
 }
 

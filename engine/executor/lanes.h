@@ -20,6 +20,8 @@ namespace transload::engine {
 class TaskRunner {
  public:
   virtual ~TaskRunner() = default;
+  // Called once by each lane's thread before its first task: takes what a thread needs to compute.
+  virtual void prepare(planner::Lane /*lane*/) {}
   // Copies and computes; done on return. Not for the disk lanes.
   virtual void perform(const planner::Task& task) = 0;
   // Disk lanes: begins a task; finish ends the oldest begun one of the lane and returns it.
@@ -53,6 +55,7 @@ class Executor {
 // A thread a lane. Threads: take, flush and wait belong to one thread.
 class Lanes : public Executor {
  public:
+  // Returns when all threads are prepared. Errors: those of TaskRunner::prepare come from wait.
   Lanes(TaskRunner& runner, TaskObserver observer);
   // Drops tasks that have not begun, and waits for those that have.
   ~Lanes() override;
@@ -88,6 +91,7 @@ class Lanes : public Executor {
     Clock::time_point start;
   };
 
+  void prepare(planner::Lane lane);
   void run(planner::Lane lane);
   void run_disk(planner::Lane lane);
   bool ready(const planner::Task& task) const;  // holds mutex_
@@ -103,6 +107,7 @@ class Lanes : public Executor {
   std::array<LaneState, planner::kLanes> lanes_;
   std::condition_variable progress_;
   LaneTimes times_;
+  size_t prepared_ = 0;  // threads
   std::exception_ptr error_;
   bool stop_ = false;
   std::vector<std::thread> threads_;

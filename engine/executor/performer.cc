@@ -163,6 +163,16 @@ const std::byte* Performer::resident(int64_t weight_index, Tier tier) const {
          offset;
 }
 
+// A thread that computes for the first time registers with the workers, which takes memory.
+void Performer::prepare(Lane lane) {
+  kernels::Backend* backend = lane == Lane::kDeviceCompute ? device_.get()
+                              : lane == Lane::kHostCompute ? host_.get()
+                                                           : nullptr;
+  if (backend != nullptr)
+    backend->for_each(
+        2 * plan_.threads, [](void*, int64_t) {}, nullptr);
+}
+
 void Performer::perform(const Task& task) {
   if (task.lane == Lane::kDeviceCompute) sweep_number_ = task.sweep;
   switch (task.kind) {

@@ -38,6 +38,7 @@ class Performer : public TaskRunner {
             const PerformerOptions& options);
   ~Performer() override;
 
+  void prepare(planner::Lane lane) override;
   void perform(const planner::Task& task) override;
   void start(const planner::Task& task) override;
   void finish(const planner::Task& task) override;
