@@ -82,6 +82,7 @@ struct Footprint {
   HostPlaces host;
   std::array<int64_t, layout::kTiers> bytes{};  // of the whole tier
   int64_t process_bytes = 0;                    // everything that is on no tier
+  int64_t pinned_bytes = -1;  // of the host tier, that the system page-locks; -1: not asked
 
   int64_t kv_block_bytes = 0;
   int64_t max_kv_blocks = 0;  // of a sequence in a layer

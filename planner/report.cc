@@ -56,6 +56,15 @@ std::string bottleneck_sentence(const Prediction& prediction) {
                      100 * busy_share(prediction, lane));
 }
 
+std::string staging_sentence(const Plan& plan, const Footprint& needs) {
+  const bool from_disk = plan.staging_bytes > 0 && needs.slices.bytes[2] > 0;
+  if (!from_disk || plan.staging_bytes >= needs.largest_stage_bytes) return {};
+  return fmt::format(
+      "limit: staging of {} holds less than the largest layer ({}), so disk and link wait for each "
+      "other within a layer",
+      format_bytes(plan.staging_bytes), format_bytes(needs.largest_stage_bytes));
+}
+
 std::string placement_text(const Plan& plan, const Footprint& needs, const Prediction& prediction) {
   std::string text =
       fmt::format("placement (percent on {}): weights {}, KV cache {}, activations {}\n",
@@ -66,13 +75,17 @@ std::string placement_text(const Plan& plan, const Footprint& needs, const Predi
     if (needs.bytes[t] == 0) continue;
     text += fmt::format("{}: {} of {}: {}\n", name(tier), format_bytes(needs.bytes[t]),
                         format_bytes(plan.budget_bytes[t]), parts(needs, name(tier)));
+    if (tier == Tier::kHost && needs.pinned_bytes >= 0)
+      text += fmt::format("host: {} of it page-locked\n", format_bytes(needs.pinned_bytes));
   }
   text += fmt::format("process: {} besides the tiers\n", format_bytes(needs.process_bytes));
   text += fmt::format("batch size {}, number of batches {}, effective batch {}\n", plan.batch_size,
                       plan.num_batches, plan.row_slots());
   text += fmt::format("predicted: {:.3g} s a decode sweep, {:.3g} tokens/s\n",
                       prediction.decode_sweep_s, prediction.tokens_per_s);
-  return text + "predicted: " + bottleneck_sentence(prediction) + "\n";
+  text += "predicted: " + bottleneck_sentence(prediction) + "\n";
+  const std::string limit = staging_sentence(plan, needs);
+  return limit.empty() ? text : text + limit + "\n";
 }
 
 nlohmann::json placement_json(const Plan& plan, const Footprint& needs,
@@ -87,6 +100,7 @@ nlohmann::json placement_json(const Plan& plan, const Footprint& needs,
     for (const Line& line : needs.lines())
       if (line.tier == name(tier)) entry["parts"][std::string(line.name)] = line.bytes;
   }
+  if (needs.pinned_bytes >= 0) memory["host"]["pinned_bytes"] = needs.pinned_bytes;
   nlohmann::json lanes = nlohmann::json::object();
   for (size_t l = 0; l < kLanes; ++l) {
     const auto lane = static_cast<Lane>(l);
@@ -105,6 +119,7 @@ nlohmann::json placement_json(const Plan& plan, const Footprint& needs,
             {"decode_sweep_s", prediction.decode_sweep_s},
             {"seconds", prediction.seconds},
             {"bottleneck", bottleneck_sentence(prediction)},
+            {"staging_limit", staging_sentence(plan, needs)},
             {"lanes", lanes}}}};
 }
 

@@ -13,6 +13,9 @@ namespace transload::planner {
 // "disk-bound", "link-bound", "compute-bound", and by what: one sentence.
 std::string bottleneck_sentence(const Prediction& prediction);
 
+// Says that staging is smaller than the largest layer that comes from the disk; else empty.
+std::string staging_sentence(const Plan& plan, const Footprint& needs);
+
 // Lines, each ended: where weights, KV cache and activations lie; each tier's bytes against its
 // budget; batch size, number of batches and effective batch; what is predicted; what limits it;
 // what the process takes besides the tiers.
@@ -21,7 +24,7 @@ std::string placement_text(const Plan& plan, const Footprint& needs, const Predi
 // {"plan", "memory": {tier: {"bytes", "budget_bytes", "parts": {name: bytes}}, "process_bytes"},
 //  "batch": {"batch_size", "num_batches", "effective_batch"},
 //  "predicted": {"tokens_per_s", "first_sweep_s", "decode_sweep_s", "seconds", "bottleneck",
-//                "lanes": {lane: {"busy_share", "bytes"}}}}
+//                "staging_limit", "lanes": {lane: {"busy_share", "bytes"}}}}
 nlohmann::json placement_json(const Plan& plan, const Footprint& needs,
                               const Prediction& prediction);
 

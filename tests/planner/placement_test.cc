@@ -191,7 +191,7 @@ TEST(Placement, RefusalsNameTierBytesAndTheNearestPlan) {
   wishes.activations = Shares{0, 1, 0};
   EXPECT_THAT(refusal(input(wishes)), testing::StartsWith("host: "));
   PlacementInput full = input({});
-  full.free.memory = 40 * kMB;
+  full.free.memory = 25 * kMB;
   EXPECT_THAT(refusal(full), testing::StartsWith("device: "));
   full.wishes.budget_bytes[0] = 30 * kMB;
   full.wishes.budget_bytes[1] = 30 * kMB;
