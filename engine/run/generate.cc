@@ -61,8 +61,6 @@ void print_summary(const GenerateOptions& options, const planner::Placement& pla
     json["finished"] = feed.finished();
     json["errors"] = counts.errors + feed.failed();
     json["skipped"] = counts.skipped;
-    json["placement"] =
-        planner::placement_json(placement.plan, placement.needs, placement.prediction);
     fmt::print("{}\n", json.dump());
     return;
   }

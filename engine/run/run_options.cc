@@ -249,7 +249,9 @@ nlohmann::json summary_json(const planner::Placement& placement, const RunResult
           {"compute", result.compute},
           {"disk", result.disk_engine},
           {"pinned_bytes", result.pinned_bytes},
-          {"lanes", lanes}};
+          {"lanes", lanes},
+          {"placement",
+           planner::placement_json(placement.plan, placement.needs, placement.prediction)}};
 }
 
 }  // namespace transload::engine

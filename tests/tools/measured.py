@@ -32,6 +32,19 @@ class Run:
                    for tier in ("device", "host")) + memory["process_bytes"]
 
 
+def watch(process):
+    """Waits for the end; VmHWM, as last seen. (ru_maxrss counts what forked it as well.)"""
+    peak = 0
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+        while process.poll() is None:
+            file.seek(0)
+            for line in file.read().splitlines():
+                if line.startswith("VmHWM:"):
+                    peak = max(peak, int(line.split()[1]) * 1024)
+            time.sleep(0.003)
+    return peak
+
+
 class MeasuredTest(support.CommandTest):
     def measure(self, *arguments, before_exec=None, **extra):
         """Runs the command to its end. before_exec: called in the child, before it starts."""
@@ -40,12 +53,11 @@ class MeasuredTest(support.CommandTest):
             process = subprocess.Popen([support.BINARY, *map(str, arguments)], stdout=out,
                                        stderr=err, stdin=subprocess.DEVNULL,
                                        preexec_fn=before_exec, env=self.environment(**extra))
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
+            peak_bytes = watch(process)
             out.seek(0)
             err.seek(0)
             run = Run(process.returncode, out.read().decode(), err.read().decode())
-        run.peak_bytes = usage.ru_maxrss * 1024
+        run.peak_bytes = peak_bytes
         run.seconds = time.monotonic() - begin
         return run
 

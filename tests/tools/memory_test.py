@@ -3,10 +3,9 @@
 import ctypes
 import json
 import resource
-import unittest
 
 from measured import MIB, MeasuredTest, token_requests
-from support import MODEL, main, needs_model, prompt_ids, read_lines, tiny, wait_for
+from support import MODEL, main, needs_model, tiny
 
 BUDGETS = {
     "no budget": [],
@@ -55,16 +54,18 @@ class RealModel(MeasuredTest):
 
 class Index(MeasuredTest):
     def test_the_process_line_counts_the_lines_of_the_job(self):
-        _, few, _ = self.dry_run(tiny(), token_requests(10, 2, 1))
-        many = self.job({"id": i, "prompt_token_ids": [5, 6], "max_tokens": 1}
-                        for i in range(300_000))
-        run = self.measure("generate", "--model", tiny(), "--input", many, "--output",
-                           self.path("unused"), "--dry-run", "--json")
-        self.check_status(run)
-        memory = run.summary["memory"]
-        more = memory["process_bytes"] - few["memory"]["process_bytes"]
-        self.assertGreater(more, 300_000 * 32)
-        self.assertLessEqual(run.peak_bytes, memory["process_bytes"] + memory["device"]["bytes"])
+        flags = ["--batch-size", 1, "--num-batches", 1]
+        few, many = (self.job({"id": i, "prompt_token_ids": [5, 6], "max_tokens": 1}
+                              for i in range(count)) for count in (10, 300_000))
+        runs = [self.measure("generate", "--model", tiny(), "--input", job, "--output",
+                             self.path("unused"), "--dry-run", "--json", *flags)
+                for job in (few, many)]
+        for run in runs:
+            self.check_status(run)
+        process = [run.summary["memory"]["process_bytes"] for run in runs]
+        self.assertGreater(process[1] - process[0], 299_990 * 32)
+        self.assertGreater(runs[1].peak_bytes - runs[0].peak_bytes, 299_990 * 32)
+        self.assertLessEqual(runs[1].peak_bytes, process[1])
 
 
 class Accepted(MeasuredTest):
@@ -162,38 +163,16 @@ class Reserve(MeasuredTest):
 
 
 class Loaded(MeasuredTest):
-    def rss(self, process):
-        with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("VmRSS:"):
-                    return int(line.split()[1]) * 1024
-        return 0
-
-    def test_no_second_copy_of_the_weights_stays_after_loading(self):
-        model = self.synth("1024,6,16,4096,8192")  # 220 MB
-        job = self.job(token_requests(1, 8, 400))
-        flags = ["--weights", "100/0/0", "--kv", "0/100/0", "--device-memory", "400MB",
-                 "--threads", 1]
-        _, plan, err = self.dry_run(model, job, *flags)
-        self.assertIsNotNone(plan, err)
-        memory = plan["memory"]
+    def test_weights_of_the_device_have_no_second_copy_on_the_host(self):
+        model = self.synth("1024,6,16,4096,8192")
+        run = self.run_job(model, token_requests(1, 8, 4), "--weights", "100/0/0", "--kv",
+                           "0/100/0", "--device-memory", "400MB")
+        self.check_peak(run)
+        memory = run.summary["placement"]["memory"]
         weights = memory["device"]["parts"]["weights"]
         self.assertGreater(weights, 200_000_000)
-        output = self.path("out.jsonl")
-        process = self.start("generate", "--model", model, "--input", job, "--output", output,
-                             "--trace", self.path("trace.json"), *flags)
-        peak = []
-
-        def is_loaded():
-            peak.append(self.rss(process))
-            return peak[-1] >= memory["device"]["parts"]["weights"] or process.poll() is not None
-        self.assertTrue(wait_for(is_loaded))
-        self.assertTrue(wait_for(lambda: len(peak) > 0 and not is_loaded() or len(peak) > 300))
-        allowed = (memory["device"]["bytes"] + memory["host"]["bytes"]) * 1.1 + \
-            memory["process_bytes"]
-        self.assertGreater(max(peak), weights)
-        self.assertLess(max(peak), allowed)
         self.assertLess(memory["host"]["bytes"], weights / 4)
+        self.assertLess(run.peak_bytes, 1.5 * weights)
 
 
 class Staging(MeasuredTest):
