@@ -115,7 +115,6 @@ Outcome generate(const GenerateOptions& options) {
   const planner::Placement placement = choose_plan(loaded, run, workload_of(input));
   announce(run, placement);
 
-  signals.hold();
   RunProgress running = run_progress(progress, placement, input.pending());
   GenerateFeed feed(loaded, input, output, running, signals);
   const RunResult result = run_plan(loaded, placement, run, feed);

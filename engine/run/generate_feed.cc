@@ -12,10 +12,11 @@ bool contains(const std::vector<int32_t>& tokens, int32_t token) {
 }  // namespace
 
 GenerateFeed::GenerateFeed(const LoadedModel& loaded, const JobInput& input, JobOutput& output,
-                           RunProgress& progress, const StopSignals& signals)
+                           RunProgress& progress, StopSignals& signals)
     : loaded_(loaded), input_(input), output_(output), progress_(progress), signals_(signals) {}
 
 std::optional<Sequence> GenerateFeed::next() {
+  signals_.hold();  // from now on there is work to finish
   const std::span<const JobLine> lines = input_.lines();
   while (next_line_ < lines.size() && lines[next_line_].finished()) ++next_line_;
   if (next_line_ == lines.size()) return std::nullopt;

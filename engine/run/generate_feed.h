@@ -17,7 +17,7 @@ namespace transload::engine {
 class GenerateFeed : public Feed {
  public:
   GenerateFeed(const LoadedModel& loaded, const JobInput& input, JobOutput& output,
-               RunProgress& progress, const StopSignals& signals);
+               RunProgress& progress, StopSignals& signals);
 
   std::optional<Sequence> next() override;
   bool advance(Sequence& sequence) override;
@@ -45,7 +45,7 @@ class GenerateFeed : public Feed {
   const JobInput& input_;
   JobOutput& output_;
   RunProgress& progress_;
-  const StopSignals& signals_;
+  StopSignals& signals_;
   size_t next_line_ = 0;
   std::unordered_map<int64_t, Active> active_;  // by line number
   int64_t finished_ = 0;

@@ -15,8 +15,8 @@ namespace {
 // The windows of each line as sequences; a line is written when its last window is scored.
 class ScoreFeed : public Feed {
  public:
-  ScoreFeed(const ScoreInput& input, JobOutput& output, RunProgress& progress,
-            const StopSignals& signals, bool token_logprobs)
+  ScoreFeed(const ScoreInput& input, JobOutput& output, RunProgress& progress, StopSignals& signals,
+            bool token_logprobs)
       : input_(input),
         output_(output),
         progress_(progress),
@@ -24,6 +24,7 @@ class ScoreFeed : public Feed {
         token_logprobs_(token_logprobs) {}
 
   std::optional<Sequence> next() override {
+    signals_.hold();  // from now on there is work to finish
     while (windows_left_ == 0)
       if (!open_line()) return std::nullopt;
     Line& line = lines_.at(open_);
@@ -110,7 +111,7 @@ class ScoreFeed : public Feed {
   const ScoreInput& input_;
   JobOutput& output_;
   RunProgress& progress_;
-  const StopSignals& signals_;
+  StopSignals& signals_;
   bool token_logprobs_;
   size_t next_line_ = 0;
   int64_t open_ = 0;
@@ -194,7 +195,6 @@ Outcome score(const ScoreOptions& options) {
   const planner::Placement placement = choose_plan(loaded, run, workload_of(input));
   announce(run, placement);
 
-  signals.hold();
   RunProgress running = run_progress(progress, placement, input.pending());
   ScoreFeed feed(input, output, running, signals, options.token_logprobs);
   const RunResult result = run_plan(loaded, placement, run, feed);

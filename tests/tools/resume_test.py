@@ -122,6 +122,16 @@ class Stopped(ResumeTest):
             status, _, err = interrupt(process)
         self.assertEqual((status, "error [" in err), (75, False), err)
 
+    def test_a_signal_ends_the_loading_of_a_large_model(self):
+        process = self.start(*self.command("--weights", "0/100/0", "--disk-rate", "20kB"))  # 40 s
+        for line in process.stderr:
+            if line.startswith(b"load: "):
+                break
+        status, seconds, err = interrupt(process)
+        self.assertEqual(status, 75, err)
+        self.assertLess(seconds, 20)
+        self.assertEqual(read_lines(self.output), [])
+
     def test_placement_batch_and_threads_may_change_between_runs(self):
         want = self.generate(tiny(), self.input)
         changes = [["--threads", 1], ["--kv", "0/0/100", "--disk-dir", self.folder],
