@@ -15,6 +15,7 @@ namespace {
 struct Options {
   RunFlags run;
   engine::SamplingOptions defaults;
+  std::string chat_now;
 };
 
 constexpr double kLeastPenalty = 1e-300;  // as in a line
@@ -43,8 +44,8 @@ void check_defaults(const engine::SamplingOptions& d) {
 void add_generate(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand(
       "generate",
-      "Answers JSON lines {\"id\", \"prompt\"} or {\"id\", \"prompt_token_ids\"}, each with "
-      "optional "
+      "Answers JSON lines {\"id\", \"prompt\"}, {\"id\", \"messages\"} or {\"id\", "
+      "\"prompt_token_ids\"}, each with optional "
       "max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty, "
       "frequency_penalty, seed, stop, stop_token_ids, min_tokens, ignore_eos, logprobs.");
   const auto options = std::make_shared<Options>();
@@ -79,9 +80,17 @@ void add_generate(CLI::App& app, int& status) {
   command->add_option("--seed", d.seed, "Of lines without one")
       ->capture_default_str()
       ->group(sampling);
+  command->add_option(
+      "--chat-now", options->chat_now,
+      "What chat templates take for now, as 2024-07-26 or 2024-07-26T10:00:00; left "
+      "out: when the job began");
   command->callback([options, &status] {
     check_defaults(options->defaults);
-    status = status_of(engine::generate({read_run_flags(options->run), options->defaults}));
+    if (!options->chat_now.empty() && !engine::is_chat_moment(options->chat_now))
+      throw Error(Kind::kUsage, "--chat-now: '" + options->chat_now +
+                                    "' is no moment; write 2024-07-26 or 2024-07-26T10:00:00");
+    status = status_of(engine::generate(
+        {read_run_flags(options->run), options->defaults, options->chat_now}));
   });
 }
 

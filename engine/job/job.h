@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/chat/chat_renderer.h"
 #include "engine/job/line.h"
 #include "engine/sampling/sampler.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -61,6 +62,7 @@ struct JobReading {
   const Tokenizer* tokenizer = nullptr;  // null: prompts are token ids only
   SamplingOptions defaults;              // of fields a line leaves out (or gives as null)
   JobLimits limits;
+  ChatRenderer* chat = nullptr;  // null: lines with messages are errors
 };
 
 // (bytes read so far, bytes to read).
@@ -94,7 +96,8 @@ class JobInput {
   int64_t pending() const;                 // lines not finished
   int64_t max_prompt_tokens() const;       // over all lines; 0 when there is none
 
-  // Reads and tokenises a line again. Errors: kIo, kBadInput when the file changed since index().
+  // Reads, renders and tokenises a line again. Errors: kIo, kBadInput when the file changed since
+  // index(); kIo when its chat template cannot be rendered any more.
   Request read(const JobLine& line) const;
 
  private:

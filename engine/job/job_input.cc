@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "engine/job/job.h"
 #include "engine/job/line_index.h"
 #include "engine/job/request_reader.h"
@@ -54,6 +55,10 @@ int64_t JobInput::max_prompt_tokens() const {
 Request JobInput::read(const JobLine& line) const {
   check(impl_->reader.has_value(), "read() before index()");
   auto result = impl_->reader->read(impl_->index.text(line), line.number);
+  if (const auto* error = std::get_if<LineError>(&result);
+      error && error->code == "chat_template") {
+    throw Error(Kind::kIo, "line " + std::to_string(line.number) + ": " + error->message);
+  }
   auto* const request = std::get_if<Request>(&result);
   if (request == nullptr || (request->stream & ~uint64_t{1}) != line.id_key() ||
       static_cast<int32_t>(request->prompt.size()) != line.prompt_tokens) {

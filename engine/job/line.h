@@ -14,7 +14,7 @@ struct LineError {
   int64_t line = 0;  // 1-based
   std::string id_json = "null";
   // "invalid_json", "invalid_utf8", "line_too_long", "missing_id", "missing_prompt",
-  // "unknown_field", "invalid_value", "prompt_too_long", "duplicate_id"
+  // "unknown_field", "invalid_value", "prompt_too_long", "duplicate_id", "chat_template"
   std::string code;
   std::string message;  // what, and what to do
 };

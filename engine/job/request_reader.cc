@@ -18,6 +18,7 @@ enum Field : size_t {
   kId,
   kPrompt,
   kPromptTokenIds,
+  kMessages,
   kMaxTokens,
   kTemperature,
   kTopP,
@@ -38,6 +39,7 @@ enum Field : size_t {
 constexpr std::array<std::string_view, kFields> kNames{"id",
                                                        "prompt",
                                                        "prompt_token_ids",
+                                                       "messages",
                                                        "max_tokens",
                                                        "temperature",
                                                        "top_p",
@@ -64,6 +66,7 @@ std::variant<Request, LineError> RequestReader::read(std::string_view text, int6
   request_.line = line;
   request_.sampling = reading_.defaults;
   text_ = {};
+  messages_.clear();
   if (fields_.parse(text)) {
     request_.id_json = fields_.id_json();
     request_.stream = id_hash(request_.id_json);
@@ -80,7 +83,7 @@ void RequestReader::read_field(size_t field, Element value) {
   const std::string_view name = kNames[field];
   const auto number = [&](const Range& range) { return fields_.number(name, value, range); };
   const auto integer = [&](const Range& range) { return fields_.integer(name, value, range); };
-  if (field > kPromptTokenIds && value.is_null()) return;
+  if (field > kMessages && value.is_null()) return;
   switch (field) {
     case kPrompt:
       text_ = fields_.string(name, value);
@@ -88,6 +91,8 @@ void RequestReader::read_field(size_t field, Element value) {
     case kPromptTokenIds:
       request_.prompt = fields_.tokens(name, value, reading_.limits.vocab);
       return;
+    case kMessages:
+      return read_messages(value);
     case kMaxTokens:
       to.max_tokens = integer({1, kInt, "must be an integer from 1 up"});
       return;
@@ -135,21 +140,58 @@ void RequestReader::read_field(size_t field, Element value) {
   }
 }
 
+// What a template gets: text only, and what it needs to know who says it.
+void RequestReader::read_messages(Element value) {
+  simdjson::dom::array list;
+  if (value.get(list) != simdjson::SUCCESS || list.size() == 0) {
+    return fields_.fail_value("messages", value, "must be a list with a message or more");
+  }
+  for (const Element message : list) {
+    Element role;
+    Element content;
+    if (message["role"].get(role) != simdjson::SUCCESS || !role.is_string()) {
+      return fields_.fail_value("messages", message, "each must be an object with a \"role\"");
+    }
+    const bool has_content = message["content"].get(content) == simdjson::SUCCESS;
+    if (has_content && !content.is_string() && !content.is_null()) {
+      return fields_.fail_value("content", content, "must be a string; join its parts");
+    }
+  }
+  messages_ = simdjson::minify(value);
+}
+
+// The template writes all special tokens itself: none is added.
+void RequestReader::render() {
+  if (reading_.chat == nullptr) {
+    return fields_.fail("chat_template", "chat templates are not used here; give \"prompt\"");
+  }
+  const ChatRenderer::Result result = reading_.chat->render(messages_);
+  if (!result.error.empty()) return fields_.fail("chat_template", result.error);
+  request_.prompt = reading_.tokenizer->encode(result.text, false);
+}
+
 void RequestReader::read_prompt() {
   const bool has_text = fields_.has_field("prompt");
   const bool has_tokens = fields_.has_field("prompt_token_ids");
-  if (!has_text && !has_tokens) {
-    return fields_.fail("missing_prompt", "no prompt; give \"prompt\" or \"prompt_token_ids\"");
+  const bool has_messages = fields_.has_field("messages");
+  const int given = int{has_text} + int{has_tokens} + int{has_messages};
+  if (given == 0) {
+    return fields_.fail("missing_prompt",
+                        "no prompt; give \"prompt\", \"prompt_token_ids\" or \"messages\"");
   }
-  if (has_text && has_tokens) {
+  if (given > 1) {
     return fields_.fail("invalid_value",
-                        "both \"prompt\" and \"prompt_token_ids\" are given; keep one");
+                        "more than one of \"prompt\", \"prompt_token_ids\" and \"messages\" is "
+                        "given; keep one");
   }
-  if (has_text && reading_.tokenizer == nullptr) {
+  if (!has_tokens && reading_.tokenizer == nullptr) {
     return fields_.fail("invalid_value",
-                        "field \"prompt\": the model has no tokenizer; give \"prompt_token_ids\"");
+                        std::string("field \"") + (has_text ? "prompt" : "messages") +
+                            "\": the model has no tokenizer; give \"prompt_token_ids\"");
   }
   if (has_text) request_.prompt = reading_.tokenizer->encode(text_, true);
+  if (has_messages) render();
+  if (fields_.failed()) return;
   const auto tokens = static_cast<int64_t>(request_.prompt.size());
   const int64_t room = reading_.limits.max_positions;
   if (tokens == 0) {

@@ -6,18 +6,31 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "engine/job/run_state.h"
 #include "engine/run/generate_feed.h"
 #include "planner/report.h"
 
 namespace transload::engine {
 namespace {
 
-RunIdentity identity_of(const LoadedModel& loaded, const JobInput& input,
-                        const SamplingOptions& d) {
+// The moment that chat templates take for now. A resumed job keeps the one it began with.
+std::string now_of(const GenerateOptions& options) {
+  if (!options.chat_now.empty()) return options.chat_now;
+  const auto before =
+      options.run.output == "-" ? std::nullopt : read_state(options.run.output + ".state");
+  for (const auto& [name, value] : before.value_or(RunIdentity{})) {
+    if (name == "chat_now" && is_chat_moment(value)) return value;
+  }
+  return chat_now();
+}
+
+RunIdentity identity_of(const LoadedModel& loaded, const JobInput& input, const SamplingOptions& d,
+                        const std::string& now) {
   return {{"command", "generate"},
           {"model", loaded.identity},
           {"job", fmt::format("{:016x}", input.content_hash())},
           {"compute", "float32"},
+          {"chat_now", now},
           {"max_tokens", fmt::format("{}", d.max_tokens)},
           {"temperature", fmt::format("{}", d.temperature)},
           {"top_p", fmt::format("{}", d.top_p)},
@@ -105,11 +118,14 @@ Outcome generate(const GenerateOptions& options) {
   const LoadedModel loaded = load(run.model);
   Progress progress = Progress::on(STDERR_FILENO);
   JobInput input = open_input<JobInput>(run, progress);
+  const std::string now = now_of(options);
+  ChatRenderer chat(loaded.chat, now);
   const JobReading reading{loaded.tokenizer.get(),
                            options.defaults,
-                           {loaded.model.spec.max_positions, loaded.model.spec.vocab}};
+                           {loaded.model.spec.max_positions, loaded.model.spec.vocab},
+                           &chat};
   if (run.dry_run) return dry_run(options, loaded, input, reading, progress);
-  JobOutput output = JobOutput::open(run.output, identity_of(loaded, input, options.defaults));
+  JobOutput output = JobOutput::open(run.output, identity_of(loaded, input, options.defaults, now));
   const JobCounts counts = index_job(input, reading, output, progress);
   if (input.pending() == 0) return nothing_left(run, output, counts);
   const planner::Placement placement = choose_plan(loaded, run, workload_of(input));

@@ -8,6 +8,7 @@ namespace transload::engine {
 struct GenerateOptions {
   RunOptions run;
   SamplingOptions defaults;  // of fields that a line leaves out
+  std::string chat_now;      // what a chat template takes for now; empty: when the job began
 };
 
 // Reads, plans, runs and writes; the summary goes to standard error, or with --json (or for a dry

@@ -107,6 +107,7 @@ LoadedModel load(const std::string& path) {
   const Checkpoint checkpoint = open_checkpoint(path);
   loaded.model = load_model(checkpoint);
   loaded.tokenizer = load_tokenizer(checkpoint);
+  loaded.chat = find_chat_template(checkpoint);
   loaded.end_tokens = end_tokens(checkpoint);
   loaded.identity = identity_of(loaded.model);
   return loaded;

@@ -31,6 +31,7 @@ struct RunOptions {
 struct LoadedModel {
   layout::Model model;
   std::unique_ptr<Tokenizer> tokenizer;  // null: token ids only
+  ChatTemplate chat;
   std::vector<int32_t> end_tokens;
   std::string identity;  // changes when the weights do: files, sizes, times and headers hashed
 };

@@ -1,0 +1,108 @@
+#include "engine/chat/chat_template.h"
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+
+namespace transload::engine {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::array<const char*, 7> kSpecialTokens{
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+// GGUF's names ("seperator" is its spelling).
+constexpr std::array<std::pair<const char*, const char*>, 6> kGgufTokens{
+    {{"bos_token", "tokenizer.ggml.bos_token_id"},
+     {"eos_token", "tokenizer.ggml.eos_token_id"},
+     {"unk_token", "tokenizer.ggml.unknown_token_id"},
+     {"sep_token", "tokenizer.ggml.seperator_token_id"},
+     {"pad_token", "tokenizer.ggml.padding_token_id"},
+     {"mask_token", "tokenizer.ggml.mask_token_id"}}};
+
+std::optional<std::string> read_if_there(const Checkpoint& checkpoint, const char* name) {
+  const std::string path = (std::filesystem::path(checkpoint.folder) / name).string();
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error(Kind::kIo, path + ": cannot be opened; check its permissions");
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+Json read_json_if_there(const Checkpoint& checkpoint, const char* name) {
+  const std::optional<std::string> text = read_if_there(checkpoint, name);
+  if (!text) return Json::object();
+  Json json = Json::parse(*text, nullptr, false);
+  if (json.is_object()) return json;
+  throw Error(Kind::kBadInput, (std::filesystem::path(checkpoint.folder) / name).string() +
+                                   ": is no JSON object; bring the file again");
+}
+
+// A token is written as its text, or as an object with its "content".
+void add_token(const Json& config, const char* name, Json& variables) {
+  const auto token = config.find(name);
+  if (token == config.end()) return;
+  if (token->is_string()) variables[name] = *token;
+  if (token->is_object() && token->contains("content")) variables[name] = token->at("content");
+}
+
+// The one that is used without tools.
+void take_default(const Json& named, ChatTemplate& chat) {
+  std::string names;
+  for (const Json& entry : named) {
+    if (!entry.is_object() || !entry.contains("name") || !entry.contains("template")) continue;
+    if (!entry["name"].is_string() || !entry["template"].is_string()) continue;
+    if (entry["name"] == "default") chat.text = entry["template"];
+    names += (names.empty() ? "" : ", ") + entry["name"].get<std::string>();
+  }
+  if (chat.text.empty()) {
+    chat.why_none = "the model's chat templates have none named \"default\" (there: " + names + ")";
+  }
+}
+
+void read_folder(const Checkpoint& checkpoint, ChatTemplate& chat) {
+  for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    const Json config = read_json_if_there(checkpoint, file);
+    for (const char* name : kSpecialTokens) add_token(config, name, chat.variables);
+    const auto found = config.find("chat_template");
+    if (found == config.end()) continue;
+    if (found->is_string()) chat.text = *found;
+    if (found->is_array()) take_default(*found, chat);
+  }
+  if (const auto text = read_if_there(checkpoint, "chat_template.jinja")) chat.text = *text;
+}
+
+void read_gguf(const Checkpoint& checkpoint, ChatTemplate& chat) {
+  const auto found = checkpoint.metadata.find("tokenizer.chat_template");
+  if (found != checkpoint.metadata.end() && found->is_string()) chat.text = *found;
+  const auto tokens = checkpoint.string_arrays.find("tokenizer.ggml.tokens");
+  if (tokens == checkpoint.string_arrays.end()) return;
+  for (const auto& [name, key] : kGgufTokens) {
+    const auto id = checkpoint.metadata.find(key);
+    if (id == checkpoint.metadata.end() || !id->is_number_integer()) continue;
+    const auto index = id->get<int64_t>();
+    if (index < 0 || index >= tokens->second.size()) continue;
+    chat.variables[name] = std::string(tokens->second[index]);
+  }
+}
+
+}  // namespace
+
+ChatTemplate find_chat_template(const Checkpoint& checkpoint) {
+  ChatTemplate chat;
+  chat.variables = Json::object();
+  if (checkpoint.kind == Checkpoint::Kind::kGguf) {
+    read_gguf(checkpoint, chat);
+  } else {
+    read_folder(checkpoint, chat);
+  }
+  if (chat.text.empty() && chat.why_none.empty()) chat.why_none = "the model has no chat template";
+  return chat;
+}
+
+}  // namespace transload::engine

@@ -1,0 +1,72 @@
+// Where a checkpoint's chat template and its special tokens are found.
+#include "engine/chat/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/engine/job/scratch_folder.h"
+
+namespace transload::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ChatTemplateTest : public testing::Test {
+ protected:
+  ChatTemplate find() {
+    Checkpoint checkpoint;
+    checkpoint.folder = folder_.path("");
+    return find_chat_template(checkpoint);
+  }
+  void write_config(const nlohmann::json& config) {
+    folder_.write("tokenizer_config.json", config.dump());
+  }
+  tests::ScratchFolder folder_;
+};
+
+TEST_F(ChatTemplateTest, ReadsTheStringAndTheTokens) {
+  write_config(
+      {{"chat_template", "T"}, {"bos_token", "<s>"}, {"eos_token", {{"content", "</s>"}}}});
+  const ChatTemplate chat = find();
+  EXPECT_EQ(chat.text, "T");
+  EXPECT_EQ(chat.variables, (nlohmann::json{{"bos_token", "<s>"}, {"eos_token", "</s>"}}));
+}
+
+TEST_F(ChatTemplateTest, TakesTheOneNamedDefault) {
+  write_config(
+      {{"chat_template",
+        {{{"name", "tool_use"}, {"template", "A"}}, {{"name", "default"}, {"template", "B"}}}}});
+  EXPECT_EQ(find().text, "B");
+  write_config({{"chat_template", {{{"name", "rag"}, {"template", "A"}}}}});
+  EXPECT_EQ(find().text, "");
+  EXPECT_THAT(find().why_none, HasSubstr("rag"));
+}
+
+TEST_F(ChatTemplateTest, PrefersTheFileOfItsOwn) {
+  write_config({{"chat_template", "T"}});
+  folder_.write("chat_template.jinja", "J\n");
+  EXPECT_EQ(find().text, "J\n");
+}
+
+TEST_F(ChatTemplateTest, SaysWhenThereIsNone) {
+  EXPECT_EQ(find().text, "");
+  EXPECT_EQ(find().why_none, "the model has no chat template");
+  folder_.write("tokenizer_config.json", "{");
+  EXPECT_THROW(find(), Error);
+}
+
+TEST_F(ChatTemplateTest, ReadsAGguf) {
+  Checkpoint checkpoint;
+  checkpoint.kind = Checkpoint::Kind::kGguf;
+  checkpoint.metadata = {{"tokenizer.chat_template", "G"},
+                         {"tokenizer.ggml.bos_token_id", 1},
+                         {"tokenizer.ggml.eos_token_id", 9}};  // outside: left out
+  checkpoint.string_arrays["tokenizer.ggml.tokens"] = {"ab<s>", {2, 5}};
+  const ChatTemplate chat = find_chat_template(checkpoint);
+  EXPECT_EQ(chat.text, "G");
+  EXPECT_EQ(chat.variables, (nlohmann::json{{"bos_token", "<s>"}}));
+}
+
+}  // namespace
+}  // namespace transload::engine

@@ -1,0 +1,97 @@
+// Lines with "messages", from the line to its tokens.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "engine/job/job.h"
+#include "tests/engine/job/byte_tokenizer.h"
+#include "tests/engine/job/scratch_folder.h"
+
+namespace transload::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kTemplate =
+    "{{ bos_token }}{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}";
+
+class ChatLinesTest : public testing::Test {
+ protected:
+  void open(const std::string& text) {
+    errors_.clear();
+    input_ = JobInput::open(folder_.write("in.jsonl", text), folder_.path("spool"),
+                            [](int64_t, int64_t) {});
+    input_.index(
+        reading_, [&](const LineError& e) { errors_.push_back(e); }, [](int64_t, int64_t) {});
+  }
+  void use(const std::string& text, const std::string& why_none = "") {
+    renderer_ = std::make_unique<ChatRenderer>(ChatTemplate{text, why_none, {{"bos_token", "<s>"}}},
+                                               "2024-07-26");
+    reading_.chat = renderer_.get();
+  }
+  std::string prompt(const std::string& line) {
+    open(line);
+    if (!errors_.empty()) return errors_[0].code + ": " + errors_[0].message;
+    return tokenizer_.decode(input_.read(input_.lines()[0]).prompt);
+  }
+
+  tests::ScratchFolder folder_;
+  tests::ByteTokenizer tokenizer_{true};
+  JobReading reading_{&tokenizer_, {}, {100, 257}};
+  std::unique_ptr<ChatRenderer> renderer_;
+  JobInput input_;
+  std::vector<LineError> errors_;
+};
+
+// The tokenizer of this test adds BOS (as "<s>", one token) to raw prompts.
+TEST_F(ChatLinesTest, RendersAndAddsNoSpecialToken) {
+  use(kTemplate);
+  EXPECT_EQ(prompt(R"({"id":1,"messages":[{"role":"user","content":"h\u00e9 \"x\""}]})"),
+            "<s>[user:h\xC3\xA9 \"x\"]");
+  EXPECT_EQ(input_.lines()[0].prompt_tokens, 3 + 14);
+  EXPECT_EQ(prompt(R"({"id":1,"prompt":"a"})"), "<s>a");
+  EXPECT_EQ(input_.lines()[0].prompt_tokens, 2);
+}
+
+TEST_F(ChatLinesTest, RefusesWhatAreNoMessages) {
+  use(kTemplate);
+  EXPECT_THAT(prompt(R"({"id":1,"messages":[]})"), HasSubstr("a message or more"));
+  EXPECT_THAT(prompt(R"({"id":1,"messages":"hi"})"), HasSubstr("invalid_value"));
+  EXPECT_THAT(prompt(R"({"id":1,"messages":["hi"]})"), HasSubstr("\"role\""));
+  EXPECT_THAT(prompt(R"({"id":1,"messages":[{"content":"hi"}]})"), HasSubstr("\"role\""));
+  EXPECT_THAT(prompt(R"({"id":1,"messages":[{"role":"user","content":[{"type":"text"}]}]})"),
+              HasSubstr("\"content\" is a list: must be a string"));
+  EXPECT_THAT(prompt(R"({"id":1,"prompt":"a","messages":[{"role":"user"}]})"),
+              HasSubstr("keep one"));
+  EXPECT_THAT(
+      prompt(R"({"id":1,"messages":[{"role":"user","content":")" + std::string(99, 'x') + "\"}]}"),
+      HasSubstr("prompt_too_long"));
+}
+
+// TK-05: a template that does not parse fails the lines that need it, and no other.
+TEST_F(ChatLinesTest, ABadTemplateLeavesRawPromptsAlone) {
+  use("a\n{% for %}");
+  open(
+      "{\"id\":1,\"prompt\":\"x\"}\n"
+      "{\"id\":2,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n"
+      "{\"id\":3,\"prompt\":\"x\"}\n");
+  EXPECT_EQ(input_.lines().size(), 2u);
+  ASSERT_EQ(errors_.size(), 1u);
+  EXPECT_EQ(errors_[0].line, 2);
+  EXPECT_EQ(errors_[0].id_json, "2");
+  EXPECT_EQ(errors_[0].code, "chat_template");
+  EXPECT_THAT(errors_[0].message, HasSubstr("at line 2, column 8"));
+}
+
+TEST_F(ChatLinesTest, RawPromptsNeedNoTemplate) {
+  use("", "the model has no chat template");
+  EXPECT_EQ(prompt(R"({"id":1,"prompt":"a"})"), "<s>a");
+  EXPECT_FALSE(renderer_->used());
+  EXPECT_THAT(prompt(R"({"id":1,"messages":[{"role":"user"}]})"), HasSubstr("no chat template"));
+  reading_.tokenizer = nullptr;
+  EXPECT_THAT(prompt(R"({"id":1,"messages":[{"role":"user"}]})"), HasSubstr("no tokenizer"));
+}
+
+}  // namespace
+}  // namespace transload::engine

@@ -1,0 +1,107 @@
+"""chat_test.py TRANSLOAD: lines with "messages", from the command line on."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import tiny_model
+
+TRANSLOAD = sys.argv.pop(1) if len(sys.argv) > 1 else "transload"
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "chat")
+DATED = "{{ strftime_now('%d %b %Y') }}\n" + tiny_model.CHATML
+
+
+def user(content):
+    return [{"role": "user", "content": content}]
+
+
+class Chat(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.model = self.path("model")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def make(self, template=tiny_model.CHATML):
+        tiny_model.make(TRANSLOAD, self.model, template=template)
+
+    def generate(self, lines, *flags, output="out.jsonl", status=0, environment=None):
+        """Records by id."""
+        with open(self.path("in.jsonl"), "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        done = subprocess.run(
+            [TRANSLOAD, "generate", "--model", self.model, "--input", self.path("in.jsonl"),
+             "--output", self.path(output), "--threads", "1", "--max-tokens", "4", *flags],
+            capture_output=True, text=True, env={**os.environ, **(environment or {})})
+        self.assertEqual(done.returncode, status, done.stderr)
+        if status > 1:
+            return {}
+        with open(self.path(output), encoding="utf-8") as file:
+            return {record["id"]: record for record in map(json.loads, file)}
+
+    def test_is_the_rendered_prompt(self):
+        self.make()
+        prompt = "<|im_start|>user\nHé?<|im_end|>\n<|im_start|>assistant\n"
+        records = self.generate([{"id": 1, "messages": user("Hé?")}, {"id": 2, "prompt": prompt}])
+        self.assertEqual(records[1]["token_ids"], records[2]["token_ids"])
+        self.assertEqual(records[1]["usage"]["prompt_tokens"],
+                         len("user\nHé?\nassistant\n".encode()) + 3)
+
+    def test_a_bad_template_fails_its_lines_only(self):
+        self.make("x\n{% endfor %}")
+        records = self.generate([{"id": 1, "messages": user("a")}, {"id": 2, "prompt": "a"}],
+                                status=1)
+        self.assertEqual(records[1]["error"]["code"], "chat_template")
+        self.assertIn("line 2, column 4", records[1]["error"]["message"])
+        self.assertEqual(records[2]["finish_reason"], "length")
+
+    def test_without_python_raw_prompts_run(self):
+        self.make()
+        records = self.generate([{"id": 1, "messages": user("a")}, {"id": 2, "prompt": "a"}],
+                                status=1, environment={"TRANSLOAD_PYTHON": "/nowhere/python3"})
+        self.assertIn("install python3-jinja2", records[1]["error"]["message"])
+        self.assertEqual(records[2]["finish_reason"], "length")
+
+    def test_now_is_what_it_is_set_to(self):
+        self.make(DATED)
+        lines = [{"id": 1, "messages": user("a")},
+                 {"id": 2, "prompt": "26 Jul 2024\n<|im_start|>user\na<|im_end|>\n"
+                                     "<|im_start|>assistant\n"}]
+        records = self.generate(lines, "--chat-now", "2024-07-26")
+        self.assertEqual(records[1]["token_ids"], records[2]["token_ids"])
+        self.generate(lines, "--chat-now", "tomorrow", output="none.jsonl", status=2)
+
+    def test_a_resumed_job_keeps_its_now(self):
+        self.make(DATED)
+        lines = [{"id": i, "messages": user("a" * i)} for i in range(1, 4)]
+        whole = self.generate(lines, "--chat-now", "2020-02-02T00:00:00")
+        with open(self.path("out.jsonl"), "r+b") as file:
+            file.truncate(len(file.readline()) + 5)
+        self.assertEqual(self.generate(lines), whole)
+        self.generate(lines, "--chat-now", "2021-01-01", status=2)
+
+    @unittest.skipUnless(os.environ.get("TRANSLOAD_MODEL"), "TRANSLOAD_MODEL is not set")
+    def test_smollm2_answers_as_the_reference(self):
+        self.model = os.environ["TRANSLOAD_MODEL"]
+        with open(os.path.join(DATA, "smollm2.json"), encoding="utf-8") as file:
+            cases = json.load(file)
+        lines = [{"id": i, "messages": case["messages"], "max_tokens": 12}
+                 for i, case in enumerate(cases)]
+        lines += [{"id": i + 10, "prompt": case["prompt"], "max_tokens": 12}
+                  for i, case in enumerate(cases)]
+        records = self.generate(lines)
+        for i, case in enumerate(cases):
+            self.assertEqual(records[i]["usage"]["prompt_tokens"], case["prompt_tokens"])
+            self.assertEqual(records[i]["token_ids"], records[i + 10]["token_ids"])
+            self.assertEqual(records[i]["token_ids"],
+                             case["greedy_ids"][:len(records[i]["token_ids"])])
+
+
+if __name__ == "__main__":
+    unittest.main()
