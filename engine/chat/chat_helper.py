@@ -104,7 +104,7 @@ def render_error(error):
 
 class Renderer:
     def __init__(self, jinja2, setup):
-        self.jinja2, self.variables, self.failed = jinja2, setup["variables"], None
+        self.variables, self.failed = setup["variables"] or {}, None
         env = environment(jinja2, datetime.fromisoformat(setup["now"]))
         where = watch_tokens(env.lexer)
         try:

@@ -98,25 +98,38 @@ bool FieldReader::parse_object(std::string_view text) {
   return !failed();
 }
 
-bool FieldReader::read_id() {
+bool FieldReader::read_id(std::string_view name) {
+  const bool integers = name == "id";
+  const char* const kinds = integers ? "a string or an integer" : "a string";
   Element id;
-  if (object_["id"].get(id) != simdjson::SUCCESS) {
-    fail("missing_id", "no field \"id\"; add one, a string or an integer, of its own");
+  if (object_[name].get(id) != simdjson::SUCCESS) {
+    fail("missing_id",
+         "no field \"" + std::string(name) + "\"; add one, " + kinds + ", of its own");
     return false;
   }
   int64_t small = 0;
   uint64_t large = 0;
   if (id.is_string()) {
-    const std::string_view text = string("id", id);
+    const std::string_view text = string(name, id);
     if (failed()) return false;
     id_json_.clear();
     append_json(id_json_, text);
-  } else if (id.get(small) == simdjson::SUCCESS) {
+  } else if (integers && id.get(small) == simdjson::SUCCESS) {
     id_json_ = std::to_string(small);
-  } else if (id.get(large) == simdjson::SUCCESS) {
+  } else if (integers && id.get(large) == simdjson::SUCCESS) {
     id_json_ = std::to_string(large);
   } else {
-    fail_value("id", id, "must be a string or an integer");
+    fail_value(name, id, std::string("must be ") + kinds);
+  }
+  return !failed();
+}
+
+bool FieldReader::enter(std::string_view name) {
+  Element value;
+  if (object_[name].get(value) != simdjson::SUCCESS) {
+    fail("invalid_value", "no field \"" + std::string(name) + "\"; add it, an object");
+  } else if (value.get(object_) != simdjson::SUCCESS) {
+    fail_value(name, value, "must be an object");
   }
   return !failed();
 }

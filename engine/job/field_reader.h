@@ -29,8 +29,11 @@ class FieldReader {
 
   // Parses a line and checks its UTF-8. False on failure.
   bool parse_object(std::string_view text);
-  // Reads the id of the object. False on failure.
-  bool read_id();
+  // Reads the id of the object: "id", a string or an integer, or "custom_id", a string. False on
+  // failure.
+  bool read_id(std::string_view name = "id");
+  // Goes on with the object that is a field of this one. False on failure.
+  bool enter(std::string_view name);
   bool parse(std::string_view text) { return parse_object(text) && read_id(); }
   // Calls visit(i, value) for each field in turn, where names[i] is the field's name. Fails for a
   // name that is not there, one that comes twice, and stops at the first failure.

@@ -24,16 +24,21 @@ namespace transload::engine {
 
 // One request of `generate`, ready to run.
 struct Request {
-  int64_t line = 0;     // 1-based
-  std::string id_json;  // the id as JSON text (escapes in their shortest form)
-  uint64_t stream = 0;  // id_hash(id_json): equal seeds under other ids draw independently
+  int64_t line = 0;  // 1-based
+  JobFormat format = JobFormat::kLines;
+  bool is_chat = false;  // kBatch: of /v1/chat/completions
+  std::string id_json;   // the id as JSON text (escapes in their shortest form)
+  uint64_t stream = 0;   // id_hash(id_json): equal seeds under other ids draw independently
   std::vector<int32_t> prompt;
   SamplingOptions sampling;  // max_tokens clamped to the context
   std::vector<std::string> stop;
   std::vector<int32_t> stop_tokens;
+  int32_t samples = 1;               // sample i draws from sample_stream(id_json, i)
+  std::string model;                 // kBatch: what the record calls it
+  const Tokenizer* names = nullptr;  // kBatch: spells the tokens of logprobs
 };
 
-// What a finished request writes.
+// What a finished sample of a request writes.
 struct Completion {
   std::string text;
   bool has_text = true;  // false where the model has no tokenizer: "text" is null
@@ -63,6 +68,7 @@ struct JobReading {
   SamplingOptions defaults;              // of fields a line leaves out (or gives as null)
   JobLimits limits;
   ChatRenderer* chat = nullptr;  // null: lines with messages are errors
+  std::string model_name = {};   // in records of batch lines that name none
 };
 
 // (bytes read so far, bytes to read).
@@ -72,7 +78,8 @@ class JobOutput;
 
 // The input file, in bounded chunks: 32 bytes a line are kept (JobLine); while index() or
 // mark_finished() runs, 6 more for finding ids. The ids of bad lines are not remembered.
-// Blank lines are skipped; a BOM, CRLF and a missing final newline are fine.
+// The first line that is an object tells the format of all: with a custom_id or a body it is
+// OpenAI's batch file. Blank lines are skipped; a BOM, CRLF and a missing final newline are fine.
 // Threads: single-threaded.
 class JobInput {
  public:
@@ -95,6 +102,9 @@ class JobInput {
   std::span<const JobLine> lines() const;  // in file order
   int64_t pending() const;                 // lines not finished
   int64_t max_prompt_tokens() const;       // over all lines; 0 when there is none
+  JobFormat format() const;
+  // Fields that were accepted and have no effect ("user"), in alphabetical order.
+  std::vector<std::string> without_effect() const;
 
   // Reads, renders and tokenises a line again. Errors: kIo, kBadInput when the file changed since
   // index(); kIo when its chat template cannot be rendered any more.
@@ -126,7 +136,11 @@ class JobOutput {
   bool error_written(int64_t line) const;
 
   // Errors: kIo; what a failed write left of the line is cut off again.
-  void write(const Request& request, const Completion& completion);
+  // A completion a sample, in their order.
+  void write(const Request& request, std::span<const Completion> samples);
+  void write(const Request& request, const Completion& completion) {
+    write(request, std::span<const Completion>(&completion, 1));
+  }
   void write(const std::string& id_json, const Score& score);
   void write(const LineError& error);  // nothing when the line already has an error record
   void flush();                        // fsync

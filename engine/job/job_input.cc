@@ -9,8 +9,25 @@
 
 namespace transload::engine {
 
+namespace {
+
+// That of the first line which is an object.
+JobFormat find_format(LineSource& source) {
+  FieldReader fields;
+  JobFormat format = JobFormat::kLines;
+  for (LineSource::RawLine raw; source.next(raw);) {
+    if (raw.too_long || !fields.parse_object(raw.text)) continue;
+    if (fields.has_field("custom_id") || fields.has_field("body")) format = JobFormat::kBatch;
+    break;
+  }
+  source.rewind();
+  return format;
+}
+
+}  // namespace
+
 struct JobInput::Impl {
-  explicit Impl(LineSource source) : index(std::move(source)) {}
+  Impl(LineSource source, JobFormat format) : index(std::move(source), format) {}
 
   LineIndex index;
   std::optional<RequestReader> reader;  // once index() was called
@@ -19,7 +36,9 @@ struct JobInput::Impl {
 JobInput JobInput::open(const std::string& path, const std::string& spool_path,
                         const ReadProgress& progress) {
   JobInput input;
-  input.impl_ = std::make_shared<Impl>(LineSource::open(path, spool_path, progress));
+  LineSource source = LineSource::open(path, spool_path, progress);
+  const JobFormat format = find_format(source);
+  input.impl_ = std::make_shared<Impl>(std::move(source), format);
   return input;
 }
 
@@ -28,14 +47,14 @@ uint64_t JobInput::content_hash() const { return impl_->index.source().content_h
 void JobInput::index(const JobReading& reading,
                      const std::function<void(const LineError&)>& on_error,
                      const ReadProgress& progress) {
-  impl_->reader.emplace(reading);
+  impl_->reader.emplace(reading, format());
   const auto read = [&](std::string_view text,
                         int64_t line) -> std::variant<LineIndex::Facts, LineError> {
     auto result = impl_->reader->read(text, line);
     if (auto* error = std::get_if<LineError>(&result)) return std::move(*error);
     auto& request = std::get<Request>(result);
     return LineIndex::Facts{std::move(request.id_json), static_cast<int32_t>(request.prompt.size()),
-                            static_cast<int32_t>(request.sampling.max_tokens)};
+                            static_cast<int32_t>(request.sampling.max_tokens), request.samples};
   };
   impl_->index.build(read, on_error, progress);
 }
@@ -50,6 +69,13 @@ int64_t JobInput::max_prompt_tokens() const {
   int32_t longest = 0;
   for (const JobLine& line : lines()) longest = std::max(longest, line.prompt_tokens);
   return longest;
+}
+
+JobFormat JobInput::format() const { return impl_->index.format(); }
+
+std::vector<std::string> JobInput::without_effect() const {
+  if (!impl_->reader) return {};
+  return {impl_->reader->without_effect().begin(), impl_->reader->without_effect().end()};
 }
 
 Request JobInput::read(const JobLine& line) const {

@@ -8,13 +8,12 @@
 #include <cerrno>
 #include <limits>
 #include <optional>
-#include <type_traits>
 
 #include "base/error.h"
 #include "engine/job/field_reader.h"
 #include "engine/job/job.h"
-#include "engine/job/json_text.h"
 #include "engine/job/line_source.h"
+#include "engine/job/records.h"
 #include "engine/job/run_state.h"
 
 namespace transload::engine {
@@ -28,13 +27,32 @@ struct Record {
   int64_t error_line = 0;  // 0: a completion or score
 };
 
+// A record of a batch file: whether it is an error tells its "error", the line its "id".
+std::optional<Record> read_batch_record(FieldReader& fields) {
+  constexpr std::array<std::string_view, 4> kNames{"id", "custom_id", "response", "error"};
+  int64_t line = 0;
+  bool is_error = false;
+  fields.for_each_field(kNames, [&](size_t field, FieldReader::Element value) {
+    if (field == 0) line = batch_line(fields.string("id", value));
+    if (field == 3) is_error = !value.is_null();
+  });
+  if (fields.failed() || line < 1 || line > std::numeric_limits<uint32_t>::max()) {
+    return std::nullopt;
+  }
+  if (is_error) return Record{"null", line};
+  if (!fields.read_id("custom_id")) return std::nullopt;
+  return Record{fields.id_json(), 0};
+}
+
 std::optional<Record> read_record(FieldReader& fields, std::string_view text) {
-  constexpr std::array<std::string_view, 12> kNames{
-      "id",   "text",  "token_ids",   "finish_reason", "usage",     "logprobs",
-      "line", "error", "logprob_sum", "count",         "is_greedy", "token_logprobs"};
+  constexpr std::array<std::string_view, 13> kNames{
+      "id",    "text",        "token_ids", "finish_reason", "usage",          "logprobs", "line",
+      "error", "logprob_sum", "count",     "is_greedy",     "token_logprobs", "choices"};
   if (!fields.parse_object(text)) return std::nullopt;
+  if (fields.has_field("custom_id")) return read_batch_record(fields);
   const bool is_error = fields.has_field("error") && fields.has_field("line");
-  const bool is_result = fields.has_field("finish_reason") || fields.has_field("logprob_sum");
+  const bool is_result = fields.has_field("finish_reason") || fields.has_field("choices") ||
+                         fields.has_field("logprob_sum");
   // The id of an error record may be null.
   if (is_error == is_result || (is_result && !fields.read_id())) return std::nullopt;
   Record record{fields.id_json(), 0};
@@ -45,43 +63,6 @@ std::optional<Record> read_record(FieldReader& fields, std::string_view text) {
   });
   if (fields.failed()) return std::nullopt;
   return record;
-}
-
-void append_logprob(std::string& out, int32_t token, float logprob) {
-  out += "{\"token_id\":";
-  append_json(out, int64_t{token});
-  out += ",\"logprob\":";
-  append_json(out, logprob);
-}
-
-void append_logprobs(std::string& out, const std::vector<Sampled>& tokens) {
-  out += ",\"logprobs\":[";
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (i > 0) out += ',';
-    append_logprob(out, tokens[i].token, tokens[i].logprob);
-    out += ",\"top\":[";
-    for (size_t j = 0; j < tokens[i].top.size(); ++j) {
-      if (j > 0) out += ',';
-      append_logprob(out, tokens[i].top[j].token, tokens[i].top[j].logprob);
-      out += '}';
-    }
-    out += "]}";
-  }
-  out += ']';
-}
-
-template <class Value>
-void append_list(std::string& out, const std::vector<Value>& values) {
-  out += '[';
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (i > 0) out += ',';
-    if constexpr (std::is_integral_v<Value>) {
-      append_json(out, int64_t{values[i]});
-    } else {
-      append_json(out, values[i]);
-    }
-  }
-  out += ']';
 }
 
 // Bytes up to and with the last newline.
@@ -202,40 +183,15 @@ bool JobOutput::error_written(int64_t line) const {
   return std::binary_search(impl_->error_lines.begin(), impl_->error_lines.end(), line);
 }
 
-void JobOutput::write(const Request& request, const Completion& completion) {
-  std::string& out = impl_->line;
-  out = "{\"id\":" + request.id_json + ",\"text\":";
-  if (completion.has_text) {
-    append_json(out, std::string_view(completion.text));
-  } else {
-    out += "null";
-  }
-  out += ",\"token_ids\":";
-  append_list(out, completion.tokens);
-  out += ",\"finish_reason\":";
-  append_json(out, std::string_view(completion.finish_reason));
-  out += ",\"usage\":{\"prompt_tokens\":";
-  append_json(out, completion.prompt_tokens);
-  out += ",\"completion_tokens\":";
-  append_json(out, static_cast<int64_t>(completion.tokens.size()));
-  out += '}';
-  if (request.sampling.logprobs >= 0) append_logprobs(out, completion.logprobs);
-  out += '}';
+void JobOutput::write(const Request& request, std::span<const Completion> samples) {
+  impl_->line.clear();
+  append_record(impl_->line, request, samples);
   impl_->put();
 }
 
 void JobOutput::write(const std::string& id_json, const Score& score) {
-  std::string& out = impl_->line;
-  out = "{\"id\":" + id_json + ",\"logprob_sum\":";
-  append_json(out, score.logprob_sum);
-  out += ",\"count\":";
-  append_json(out, score.count);
-  out += score.is_greedy ? ",\"is_greedy\":true" : ",\"is_greedy\":false";
-  if (score.write_token_logprobs) {
-    out += ",\"token_logprobs\":";
-    append_list(out, score.token_logprobs);
-  }
-  out += '}';
+  impl_->line.clear();
+  append_record(impl_->line, id_json, score);
   impl_->put();
 }
 
@@ -244,14 +200,8 @@ void JobOutput::write(const LineError& error) {
   const auto number = static_cast<uint32_t>(error.line);
   const auto place = std::lower_bound(lines.begin(), lines.end(), number);
   if (place != lines.end() && *place == number) return;
-  std::string& out = impl_->line;
-  out = "{\"id\":" + error.id_json + ",\"line\":";
-  append_json(out, error.line);
-  out += ",\"error\":{\"code\":";
-  append_json(out, std::string_view(error.code));
-  out += ",\"message\":";
-  append_json(out, std::string_view(error.message));
-  out += "}}";
+  impl_->line.clear();
+  append_record(impl_->line, error);
   impl_->put();
   lines.insert(place, number);
 }

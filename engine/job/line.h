@@ -1,10 +1,16 @@
-// What is kept of a line of an input file, and what is said of a bad one.
+// The lines of a job: their format, what is kept of a line, and what is said of a bad one.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 namespace transload::engine {
+
+// What the lines of a job look like, and with them the records of the output.
+enum class JobFormat {
+  kLines,  // {"id", ...}
+  kBatch,  // OpenAI's batch file: {"custom_id", "method", "url", "body"}
+};
 
 // Longer lines become a LineError and are never held in memory.
 inline constexpr int64_t kLineLimitBytes = int64_t{16} * 1024 * 1024;
@@ -17,12 +23,16 @@ struct LineError {
   // "unknown_field", "invalid_value", "prompt_too_long", "duplicate_id", "chat_template"
   std::string code;
   std::string message;  // what, and what to do
+  JobFormat format = JobFormat::kLines;
 };
+
+inline constexpr int32_t kMaxSamples = 128;                 // a line
+inline constexpr uint32_t kSampleUnit = uint32_t{1} << 25;  // above the bytes of any line
 
 // All that is kept of a good line.
 struct JobLine {
   int64_t offset = 0;
-  int32_t bytes = 0;
+  uint32_t bytes_and_samples = 0;
   int32_t prompt_tokens = 0;
   int32_t max_tokens = 0;  // after clamping to the context
   uint32_t number = 0;     // 1-based line number
@@ -30,6 +40,13 @@ struct JobLine {
 
   // The hash of the id but for its lowest bit, which is the state.
   uint64_t id_key() const { return id_hash_and_state & ~uint64_t{1}; }
+  // The line's bytes (at most kLineLimitBytes), and how many samples it asks for.
+  int64_t bytes() const { return bytes_and_samples & (kSampleUnit - 1); }
+  int32_t samples() const { return 1 + static_cast<int32_t>(bytes_and_samples / kSampleUnit); }
+  void set_bytes_and_samples(int64_t bytes, int32_t samples) {
+    bytes_and_samples =
+        static_cast<uint32_t>(bytes) + kSampleUnit * static_cast<uint32_t>(samples - 1);
+  }
   bool finished() const { return (id_hash_and_state & 1) != 0; }
 };
 static_assert(sizeof(JobLine) == 32);
@@ -37,5 +54,7 @@ static_assert(sizeof(JobLine) == 32);
 // xxHash (XXH3, 64 bits) of an id as JSON text: "\"a\"" or "7". Also the stream of its random
 // numbers.
 uint64_t id_hash(const std::string& id_json);
+// The stream of one of a line's samples; that of sample 0 is id_hash.
+uint64_t sample_stream(const std::string& id_json, int64_t sample);
 
 }  // namespace transload::engine

@@ -10,6 +10,10 @@ namespace transload::engine {
 
 uint64_t id_hash(const std::string& id_json) { return XXH3_64bits(id_json.data(), id_json.size()); }
 
+uint64_t sample_stream(const std::string& id_json, int64_t sample) {
+  return XXH3_64bits_withSeed(id_json.data(), id_json.size(), static_cast<uint64_t>(sample));
+}
+
 LineIndex::IdSet::IdSet(int64_t lines) : slots(static_cast<size_t>(lines + lines / 2 + 1), kFree) {}
 
 uint32_t& LineIndex::find(IdSet& ids, const std::string& id_json) {
@@ -26,7 +30,7 @@ uint32_t& LineIndex::find(IdSet& ids, const std::string& id_json) {
 }
 
 std::string_view LineIndex::text(const JobLine& line) {
-  source_.read(line.offset, line.bytes, text_);
+  source_.read(line.offset, line.bytes(), text_);
   return text_;
 }
 
@@ -37,14 +41,15 @@ void LineIndex::throw_changed(const JobLine& line) const {
 }
 
 std::string LineIndex::read_id(const JobLine& line) {
-  if (!id_reader_.parse(text(line))) throw_changed(line);
+  const char* const name = format_ == JobFormat::kBatch ? "custom_id" : "id";
+  if (!id_reader_.parse_object(text(line)) || !id_reader_.read_id(name)) throw_changed(line);
   return id_reader_.id_json();
 }
 
 void LineIndex::add(const LineSource::RawLine& raw, const Facts& facts) {
   JobLine line;
   line.offset = raw.offset;
-  line.bytes = static_cast<int32_t>(raw.text.size());
+  line.set_bytes_and_samples(static_cast<int64_t>(raw.text.size()), facts.samples);
   line.prompt_tokens = facts.prompt_tokens;
   line.max_tokens = facts.max_tokens;
   line.number = static_cast<uint32_t>(raw.number);
@@ -61,9 +66,9 @@ void LineIndex::build(const Reader& read, const std::function<void(const LineErr
   for (LineSource::RawLine raw; source_.next(raw);) {
     progress(source_.position_bytes(), source_.size_bytes());
     if (raw.too_long) {
-      on_error(
-          {raw.number, "null", "line_too_long",
-           "the line is longer than " + std::to_string(kLineLimitBytes) + " bytes; shorten it"});
+      on_error({raw.number, "null", "line_too_long",
+                "the line is longer than " + std::to_string(kLineLimitBytes) + " bytes; shorten it",
+                format_});
       continue;
     }
     const std::variant<Facts, LineError> result = read(raw.text, raw.number);
@@ -76,7 +81,8 @@ void LineIndex::build(const Reader& read, const std::function<void(const LineErr
     if (slot != kFree) {
       on_error({raw.number, facts.id_json, "duplicate_id",
                 "line " + std::to_string(lines_[slot].number) +
-                    " has the same id; give each line an id of its own"});
+                    " has the same id; give each line an id of its own",
+                format_});
       continue;
     }
     slot = static_cast<uint32_t>(lines_.size());

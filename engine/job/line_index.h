@@ -22,10 +22,12 @@ class LineIndex {
     std::string id_json;
     int32_t prompt_tokens = 0;
     int32_t max_tokens = 0;
+    int32_t samples = 1;
   };
   using Reader = std::function<std::variant<Facts, LineError>(std::string_view, int64_t line)>;
 
-  explicit LineIndex(LineSource source) : source_(std::move(source)) {}
+  explicit LineIndex(LineSource source, JobFormat format = JobFormat::kLines)
+      : source_(std::move(source)), format_(format) {}
 
   // Reads every line; adds "duplicate_id" to the errors of `read`.
   void build(const Reader& read, const std::function<void(const LineError&)>& on_error,
@@ -37,6 +39,7 @@ class LineIndex {
   std::string_view text(const JobLine& line);
   [[noreturn]] void throw_changed(const JobLine& line) const;
   const LineSource& source() const { return source_; }
+  JobFormat format() const { return format_; }
 
  private:
   // Open addressing over indices into lines_: 4 bytes for each 2/3 line.
@@ -51,6 +54,7 @@ class LineIndex {
   void add(const LineSource::RawLine& raw, const Facts& facts);
 
   LineSource source_;
+  JobFormat format_;
   std::vector<JobLine> lines_;
   FieldReader id_reader_;
   std::string text_;

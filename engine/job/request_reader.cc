@@ -2,141 +2,191 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 #include <utility>
 
 namespace transload::engine {
 namespace {
 
-using Element = FieldReader::Element;
 using Range = FieldReader::Range;
 
 constexpr double kInt = 2147483647;
 constexpr double kLogprobsLimit = 1000;
-
-enum Field : size_t {
-  kId,
-  kPrompt,
-  kPromptTokenIds,
-  kMessages,
-  kMaxTokens,
-  kTemperature,
-  kTopP,
-  kTopK,
-  kMinP,
-  kRepetitionPenalty,
-  kPresencePenalty,
-  kFrequencyPenalty,
-  kSeed,
-  kStop,
-  kStopTokenIds,
-  kMinTokens,
-  kIgnoreEos,
-  kLogprobs,
-  kFields
-};
-
-constexpr std::array<std::string_view, kFields> kNames{"id",
-                                                       "prompt",
-                                                       "prompt_token_ids",
-                                                       "messages",
-                                                       "max_tokens",
-                                                       "temperature",
-                                                       "top_p",
-                                                       "top_k",
-                                                       "min_p",
-                                                       "repetition_penalty",
-                                                       "presence_penalty",
-                                                       "frequency_penalty",
-                                                       "seed",
-                                                       "stop",
-                                                       "stop_token_ids",
-                                                       "min_tokens",
-                                                       "ignore_eos",
-                                                       "logprobs"};
-
 // The smallest number above 0 that is accepted where 0 is not.
 constexpr double kAboveZero = 1e-300;
 constexpr Range kPenalty{-2, 2, "must be from -2 to 2"};
+
+constexpr std::string_view kCompletions = "/v1/completions";
+constexpr std::string_view kChatCompletions = "/v1/chat/completions";
 
 }  // namespace
 
 std::variant<Request, LineError> RequestReader::read(std::string_view text, int64_t line) {
   request_ = Request{};
   request_.line = line;
+  request_.format = format_;
   request_.sampling = reading_.defaults;
+  request_.names = reading_.tokenizer;
+  request_.model = reading_.model_name;
   text_ = {};
   messages_.clear();
-  if (fields_.parse(text)) {
+  prompts_ = 0;
+  has_tokens_ = has_messages_ = want_logprobs_ = false;
+  top_logprobs_ = -1;
+  if (const RequestForm* form = read_envelope(text)) {
     request_.id_json = fields_.id_json();
     request_.stream = id_hash(request_.id_json);
-    fields_.for_each_field(kNames, [&](size_t field, Element value) { read_field(field, value); });
+    fields_.for_each_field(form->names, [&](size_t i, Element value) {
+      read_field(form->fields[i], form->names[i], value);
+    });
   }
   if (!fields_.failed()) read_prompt();
   if (!fields_.failed()) check_together();
-  if (fields_.failed()) return fields_.error(line);
+  if (fields_.failed()) {
+    LineError error = fields_.error(line);
+    error.format = format_;
+    return error;
+  }
   return std::move(request_);
 }
 
-void RequestReader::read_field(size_t field, Element value) {
-  SamplingOptions& to = request_.sampling;
-  const std::string_view name = kNames[field];
-  const auto number = [&](const Range& range) { return fields_.number(name, value, range); };
-  const auto integer = [&](const Range& range) { return fields_.integer(name, value, range); };
-  if (field > kMessages && value.is_null()) return;
+// Enters the body of a batch line. Returns the form of what is to be read next; null on failure.
+const RequestForm* RequestReader::read_envelope(std::string_view text) {
+  constexpr std::array<std::string_view, 4> kNames{"custom_id", "method", "url", "body"};
+  if (format_ == JobFormat::kLines) return fields_.parse(text) ? &line_form() : nullptr;
+  if (!fields_.parse_object(text) || !fields_.read_id("custom_id")) return nullptr;
+  std::string_view method, url;
+  fields_.for_each_field(kNames, [&](size_t field, Element value) {
+    if (field == 1) method = fields_.string("method", value);
+    if (field == 2) url = fields_.string("url", value);
+    if (field == 1 && method != "POST") fields_.fail_value("method", value, "must be \"POST\"");
+    if (field == 2 && url != kCompletions && url != kChatCompletions) {
+      fields_.fail_value("url", value, "must be \"/v1/completions\" or \"/v1/chat/completions\"");
+    }
+  });
+  if (!fields_.failed() && (method.empty() || url.empty())) {
+    fields_.fail("invalid_value", std::string("no field \"") + (method.empty() ? "method" : "url") +
+                                      "\"; a line of a batch file has custom_id, method, url and "
+                                      "body");
+  }
+  if (fields_.failed() || !fields_.enter("body")) return nullptr;
+  request_.is_chat = url == kChatCompletions;
+  return request_.is_chat ? &chat_completion_form() : &completion_form();
+}
+
+void RequestReader::read_field(Field field, std::string_view name, Element value) {
+  const bool is_prompt = field > Field::kId && field <= Field::kMessages;
+  prompts_ += is_prompt ? 1 : 0;
+  if (!is_prompt && field != Field::kId && value.is_null()) return;
+  if (read_sampling(field, name, value)) return;
   switch (field) {
-    case kPrompt:
+    case Field::kPrompt:
       text_ = fields_.string(name, value);
       return;
-    case kPromptTokenIds:
+    case Field::kPromptTokenIds:
+      has_tokens_ = true;
       request_.prompt = fields_.tokens(name, value, reading_.limits.vocab);
       return;
-    case kMessages:
+    case Field::kBatchPrompt:
+      return read_batch_prompt(name, value);
+    case Field::kMessages:
       return read_messages(value);
-    case kMaxTokens:
-      to.max_tokens = integer({1, kInt, "must be an integer from 1 up"});
+    case Field::kSamples:
+      request_.samples = static_cast<int32_t>(
+          fields_.integer(name, value, {1, kMaxSamples, "must be an integer from 1 to 128"}));
       return;
-    case kTemperature:
-      to.temperature = number({0, 1e300, "must be a number from 0 up"});
-      return;
-    case kTopP:
-      to.top_p = number({kAboveZero, 1, "must be above 0 and at most 1"});
-      return;
-    case kTopK:
-      to.top_k = integer({0, kInt, "must be an integer from 0 up (0: all)"});
-      return;
-    case kMinP:
-      to.min_p = number({0, 1, "must be from 0 to 1"});
-      return;
-    case kRepetitionPenalty:
-      to.repetition_penalty = number({kAboveZero, 1e300, "must be a number above 0"});
-      return;
-    case kPresencePenalty:
-      to.presence_penalty = number(kPenalty);
-      return;
-    case kFrequencyPenalty:
-      to.frequency_penalty = number(kPenalty);
-      return;
-    case kSeed:
-      to.seed = fields_.seed(name, value);
-      return;
-    case kStop:
+    case Field::kStop:
       request_.stop = fields_.strings(name, value);
       return;
-    case kStopTokenIds:
+    case Field::kStopTokenIds:
       request_.stop_tokens = fields_.tokens(name, value, reading_.limits.vocab);
       return;
-    case kMinTokens:
-      to.min_tokens = integer({0, kInt, "must be an integer from 0 up"});
+    case Field::kWantLogprobs:
+      want_logprobs_ = fields_.boolean(name, value);
       return;
-    case kIgnoreEos:
-      to.ignore_eos = fields_.boolean(name, value);
+    case Field::kTopLogprobs:
+      top_logprobs_ =
+          fields_.integer(name, value, {0, kLogprobsLimit, "must be an integer from 0 to 1000"});
       return;
-    case kLogprobs:
-      to.logprobs = integer({0, kLogprobsLimit, "must be an integer from 0 to 1000"});
+    case Field::kModel:
+      request_.model = fields_.string(name, value);
+      without_effect_.emplace(name);
+      return;
+    case Field::kNoEffect:
+      without_effect_.emplace(name);
+      return;
+    case Field::kMustBeOff:
+      if (fields_.boolean(name, value)) fields_.fail_value(name, value, "must be false here");
       return;
     default:
       return;  // the id
+  }
+}
+
+// False where the field is none of these.
+bool RequestReader::read_sampling(Field field, std::string_view name, Element value) {
+  SamplingOptions& to = request_.sampling;
+  const auto number = [&](const Range& range) { return fields_.number(name, value, range); };
+  const auto integer = [&](const Range& range) { return fields_.integer(name, value, range); };
+  switch (field) {
+    case Field::kMaxTokens:
+      if (name != "max_tokens" && fields_.has_field("max_tokens")) {
+        fields_.fail_value(name, value, "max_tokens is there too; keep one");
+      }
+      to.max_tokens = integer({1, kInt, "must be an integer from 1 up"});
+      return true;
+    case Field::kTemperature:
+      to.temperature = number({0, 1e300, "must be a number from 0 up"});
+      return true;
+    case Field::kTopP:
+      to.top_p = number({kAboveZero, 1, "must be above 0 and at most 1"});
+      return true;
+    case Field::kTopK:
+      to.top_k = integer({0, kInt, "must be an integer from 0 up (0: all)"});
+      return true;
+    case Field::kMinP:
+      to.min_p = number({0, 1, "must be from 0 to 1"});
+      return true;
+    case Field::kRepetitionPenalty:
+      to.repetition_penalty = number({kAboveZero, 1e300, "must be a number above 0"});
+      return true;
+    case Field::kPresencePenalty:
+      to.presence_penalty = number(kPenalty);
+      return true;
+    case Field::kFrequencyPenalty:
+      to.frequency_penalty = number(kPenalty);
+      return true;
+    case Field::kSeed:
+      to.seed = fields_.seed(name, value);
+      return true;
+    case Field::kMinTokens:
+      to.min_tokens = integer({0, kInt, "must be an integer from 0 up"});
+      return true;
+    case Field::kIgnoreEos:
+      to.ignore_eos = fields_.boolean(name, value);
+      return true;
+    case Field::kLogprobs:
+      to.logprobs = integer({0, kLogprobsLimit, "must be an integer from 0 to 1000"});
+      return true;
+    default:
+      return false;
+  }
+}
+
+// OpenAI's "prompt": a string or token ids; a list of one string is that string.
+void RequestReader::read_batch_prompt(std::string_view name, Element value) {
+  simdjson::dom::array list;
+  if (value.get(list) != simdjson::SUCCESS) {
+    text_ = fields_.string(name, value);
+    return;
+  }
+  const size_t size = list.size();
+  if (size == 1 && list.at(0).is_string()) {
+    text_ = fields_.string(name, list.at(0).value_unsafe());
+  } else if (size > 0 && !list.at(0).is_string() && !list.at(0).is_array()) {
+    has_tokens_ = true;
+    request_.prompt = fields_.tokens(name, value, reading_.limits.vocab);
+  } else {
+    fields_.fail_value(name, value, "must be a string or token ids; write one prompt a line");
   }
 }
 
@@ -157,6 +207,7 @@ void RequestReader::read_messages(Element value) {
       return fields_.fail_value("content", content, "must be a string; join its parts");
     }
   }
+  has_messages_ = true;
   messages_ = simdjson::minify(value);
 }
 
@@ -171,27 +222,37 @@ void RequestReader::render() {
 }
 
 void RequestReader::read_prompt() {
-  const bool has_text = fields_.has_field("prompt");
-  const bool has_tokens = fields_.has_field("prompt_token_ids");
-  const bool has_messages = fields_.has_field("messages");
-  const int given = int{has_text} + int{has_tokens} + int{has_messages};
-  if (given == 0) {
-    return fields_.fail("missing_prompt",
-                        "no prompt; give \"prompt\", \"prompt_token_ids\" or \"messages\"");
+  if (prompts_ == 0) {
+    const char* const what =
+        format_ == JobFormat::kLines
+            ? "no prompt; give \"prompt\", \"prompt_token_ids\" or \"messages\""
+            : (request_.is_chat ? "no \"messages\"" : "no \"prompt\"");
+    return fields_.fail("missing_prompt", what);
   }
-  if (given > 1) {
+  if (prompts_ > 1) {
     return fields_.fail("invalid_value",
                         "more than one of \"prompt\", \"prompt_token_ids\" and \"messages\" is "
                         "given; keep one");
   }
-  if (!has_tokens && reading_.tokenizer == nullptr) {
+  if (reading_.tokenizer == nullptr && format_ == JobFormat::kBatch) {
     return fields_.fail("invalid_value",
-                        std::string("field \"") + (has_text ? "prompt" : "messages") +
+                        "the model has no tokenizer and a batch record is text; write lines "
+                        "{\"id\", \"prompt_token_ids\"}");
+  }
+  if (reading_.tokenizer == nullptr && !has_tokens_) {
+    return fields_.fail("invalid_value",
+                        std::string("field \"") + (has_messages_ ? "messages" : "prompt") +
                             "\": the model has no tokenizer; give \"prompt_token_ids\"");
   }
-  if (has_text) request_.prompt = reading_.tokenizer->encode(text_, true);
-  if (has_messages) render();
-  if (fields_.failed()) return;
+  if (has_messages_) {
+    render();
+  } else if (!has_tokens_) {
+    request_.prompt = reading_.tokenizer->encode(text_, true);
+  }
+  if (!fields_.failed()) check_tokens();
+}
+
+void RequestReader::check_tokens() {
   const auto tokens = static_cast<int64_t>(request_.prompt.size());
   const int64_t room = reading_.limits.max_positions;
   if (tokens == 0) {
@@ -211,6 +272,10 @@ void RequestReader::check_together() {
     return fields_.fail("invalid_value",
                         "field \"stop\": the model has no tokenizer; give \"stop_token_ids\"");
   }
+  if (top_logprobs_ >= 0 && !want_logprobs_) {
+    return fields_.fail("invalid_value", "top_logprobs needs \"logprobs\": true");
+  }
+  if (want_logprobs_) sampling.logprobs = std::max<int64_t>(top_logprobs_, 0);
   if (sampling.min_tokens > sampling.max_tokens) {
     return fields_.fail("invalid_value", "min_tokens " + std::to_string(sampling.min_tokens) +
                                              " is above max_tokens " +

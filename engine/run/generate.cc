@@ -49,8 +49,8 @@ planner::Workload workload_of(const JobInput& input) {
   int64_t prompt_tokens = 0;
   for (const JobLine& line : input.lines()) {
     if (line.finished()) continue;
-    ++work.requests;
-    prompt_tokens += line.prompt_tokens;
+    work.requests += line.samples();
+    prompt_tokens += int64_t{line.samples()} * line.prompt_tokens;
     work.max_prompt_tokens = std::max<int64_t>(work.max_prompt_tokens, line.prompt_tokens);
     work.max_new_tokens = std::max<int64_t>(work.max_new_tokens, line.max_tokens);
     work.max_total_tokens =
@@ -65,6 +65,15 @@ std::string defaults_text(const GenerateOptions& options) {
   return fmt::format("where a line says nothing: temperature {}, max_tokens {}, seed {}\n",
                      options.defaults.temperature, options.defaults.max_tokens,
                      options.defaults.seed);
+}
+
+// What a batch file's bodies say to a server, and nothing here.
+std::string ignored_text(const JobInput& input) {
+  std::string names;
+  for (const std::string& name : input.without_effect()) {
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return names.empty() ? "" : "accepted without effect: " + names + " (--model gives the model)\n";
 }
 
 void print_summary(const GenerateOptions& options, const planner::Placement& placement,
@@ -123,10 +132,12 @@ Outcome generate(const GenerateOptions& options) {
   const JobReading reading{loaded.tokenizer.get(),
                            options.defaults,
                            {loaded.model.spec.max_positions, loaded.model.spec.vocab},
-                           &chat};
+                           &chat,
+                           loaded.model.name};
   if (run.dry_run) return dry_run(options, loaded, input, reading, progress);
   JobOutput output = JobOutput::open(run.output, identity_of(loaded, input, options.defaults, now));
   const JobCounts counts = index_job(input, reading, output, progress);
+  fmt::print(stderr, "{}", ignored_text(input));
   if (input.pending() == 0) return nothing_left(run, output, counts);
   const planner::Placement placement = choose_plan(loaded, run, workload_of(input));
   announce(run, placement);

@@ -15,24 +15,40 @@ GenerateFeed::GenerateFeed(const LoadedModel& loaded, const JobInput& input, Job
                            RunProgress& progress, StopSignals& signals)
     : loaded_(loaded), input_(input), output_(output), progress_(progress), signals_(signals) {}
 
-std::optional<Sequence> GenerateFeed::next() {
-  signals_.hold();  // from now on there is work to finish
+// Reads the next line that is not finished. False when there is none.
+bool GenerateFeed::begin_line() {
   const std::span<const JobLine> lines = input_.lines();
   while (next_line_ < lines.size() && lines[next_line_].finished()) ++next_line_;
-  if (next_line_ == lines.size()) return std::nullopt;
+  if (next_line_ == lines.size()) return false;
   const JobLine& line = lines[next_line_++];
-  Active active{.request = input_.read(line),
+  current_ = &lines_[line.number];
+  current_->request = input_.read(line);
+  current_->open = current_->request.samples;
+  current_->completions.resize(static_cast<size_t>(current_->open));
+  return true;
+}
+
+std::optional<Sequence> GenerateFeed::next() {
+  signals_.hold();  // from now on there is work to finish
+  if (current_ == nullptr && !begin_line()) return std::nullopt;
+  Sequence sequence = begin_sample(*current_);
+  if (current_->started == current_->request.samples) current_ = nullptr;
+  return sequence;
+}
+
+Sequence GenerateFeed::begin_sample(Line& line) {
+  const Request& request = line.request;
+  Sample sample{.line = &line,
+                .number = line.started++,
                 .decoder = nullptr,
-                .stops = StopMatcher({}),
+                .stops = StopMatcher(request.stop),
                 .text = {},
                 .logprobs = {}};
-  Request& request = active.request;
-  active.stops = StopMatcher(request.stop);
   if (loaded_.tokenizer)
-    active.decoder = std::make_unique<IncrementalDecoder>(*loaded_.tokenizer,
+    sample.decoder = std::make_unique<IncrementalDecoder>(*loaded_.tokenizer,
                                                           IncrementalDecoder::Place::kContinuation);
   Sequence sequence;
-  sequence.request = line.number;
+  sequence.request = request.line + (int64_t{sample.number} << 32);
   sequence.tokens.reserve(request.prompt.size() + static_cast<size_t>(request.sampling.max_tokens));
   sequence.tokens = request.prompt;
   sequence.prompt_tokens = static_cast<int64_t>(request.prompt.size());
@@ -40,70 +56,91 @@ std::optional<Sequence> GenerateFeed::next() {
   sequence.sampling = request.sampling;
   sequence.sampled.top.reserve(
       static_cast<size_t>(std::max<int64_t>(request.sampling.logprobs, 0)));
-  sequence.stream = request.stream;
+  sequence.stream = sample_stream(request.id_json, sample.number);
   if (!request.sampling.ignore_eos) sequence.end_tokens = loaded_.end_tokens;
   sequence.end_tokens.insert(sequence.end_tokens.end(), request.stop_tokens.begin(),
                              request.stop_tokens.end());
-  active_.emplace(sequence.request, std::move(active));
+  samples_.emplace(sequence.request, std::move(sample));
   return sequence;
 }
 
 // Whether the newest token ends the sequence by itself; such a token is no text.
-bool GenerateFeed::ends(const Active& active, const Sequence& sequence) const {
+bool GenerateFeed::ends(const Sample& sample, const Sequence& sequence) const {
+  const Request& request = sample.line->request;
   const int32_t token = sequence.tokens.back();
-  if (contains(active.request.stop_tokens, token)) return true;
-  return !active.request.sampling.ignore_eos && contains(loaded_.end_tokens, token);
+  if (contains(request.stop_tokens, token)) return true;
+  return !request.sampling.ignore_eos && contains(loaded_.end_tokens, token);
 }
 
 // Before min_tokens a stop string is text like any other.
-void GenerateFeed::add_text(Active& active, const Sequence& sequence, const std::string& piece) {
-  if (sequence.generated() <= active.request.sampling.min_tokens) {
-    active.text += piece;
+void GenerateFeed::add_text(Sample& sample, const Sequence& sequence, const std::string& piece) {
+  if (sequence.generated() <= sample.line->request.sampling.min_tokens) {
+    sample.text += piece;
   } else {
-    active.text += active.stops.add(piece);
+    sample.text += sample.stops.add(piece);
   }
 }
 
 bool GenerateFeed::advance(Sequence& sequence) {
-  Active& active = active_.at(sequence.request);
-  if (!sequence.error.empty()) {
-    output_.write(LineError{active.request.line, active.request.id_json, "internal",
-                            sequence.error + "; the weights or the prompt give no numbers"});
-    ++failed_;
-    progress_.finished_request();
-    active_.erase(sequence.request);
+  Sample& sample = samples_.at(sequence.request);
+  if (!sequence.error.empty() || !sample.line->error.empty()) {
+    fail(sample, sequence);
     return false;
   }
   ++new_tokens_;
   progress_.new_tokens(1);
-  if (active.request.sampling.logprobs >= 0) active.logprobs.push_back(sequence.sampled);
+  if (sequence.sampling.logprobs >= 0) sample.logprobs.push_back(sequence.sampled);
   const bool full = sequence.generated() >= sequence.max_new_tokens;
-  if (ends(active, sequence)) {
-    finish(active, sequence, "stop");
+  if (ends(sample, sequence)) {
+    finish(sample, sequence, "stop");
     return false;
   }
-  if (active.decoder) add_text(active, sequence, active.decoder->add(sequence.tokens.back()));
-  if (!active.stops.stopped() && !full) return true;
-  finish(active, sequence, active.stops.stopped() ? "stop" : "length");
+  if (sample.decoder) add_text(sample, sequence, sample.decoder->add(sequence.tokens.back()));
+  if (!sample.stops.stopped() && !full) return true;
+  finish(sample, sequence, sample.stops.stopped() ? "stop" : "length");
   return false;
 }
 
-void GenerateFeed::finish(Active& active, const Sequence& sequence, const std::string& reason) {
-  Completion completion;
-  completion.has_text = active.decoder != nullptr;
-  if (active.decoder && !active.stops.stopped()) {
-    add_text(active, sequence, active.decoder->finish());
-    active.text += active.stops.finish();
+void GenerateFeed::finish(Sample& sample, const Sequence& sequence, const std::string& reason) {
+  Completion& completion = sample.line->completions[static_cast<size_t>(sample.number)];
+  completion.has_text = sample.decoder != nullptr;
+  if (sample.decoder && !sample.stops.stopped()) {
+    add_text(sample, sequence, sample.decoder->finish());
+    sample.text += sample.stops.finish();
   }
-  completion.text = std::move(active.text);
+  completion.text = std::move(sample.text);
   completion.tokens.assign(sequence.tokens.begin() + sequence.prompt_tokens, sequence.tokens.end());
-  completion.finish_reason = active.stops.stopped() ? "stop" : reason;
+  completion.finish_reason = sample.stops.stopped() ? "stop" : reason;
   completion.prompt_tokens = sequence.prompt_tokens;
-  completion.logprobs = std::move(active.logprobs);
-  output_.write(active.request, completion);
-  ++finished_;
+  completion.logprobs = std::move(sample.logprobs);
+  end(sample, sequence);
+}
+
+// The other samples of the line end with their next token, or are not begun.
+void GenerateFeed::fail(Sample& sample, const Sequence& sequence) {
+  Line& line = *sample.line;
+  if (line.error.empty()) {
+    line.error = sequence.error + "; the weights or the prompt give no numbers";
+    line.open -= line.request.samples - line.started;
+    if (current_ == &line) current_ = nullptr;
+  }
+  end(sample, sequence);
+}
+
+void GenerateFeed::end(Sample& sample, const Sequence& sequence) {
+  Line& line = *sample.line;
+  samples_.erase(sequence.request);
+  if (--line.open > 0) return;
+  const Request& request = line.request;
+  if (line.error.empty()) {
+    output_.write(request, line.completions);
+    ++finished_;
+  } else {
+    output_.write(LineError{request.line, request.id_json, "internal", line.error, request.format});
+    ++failed_;
+  }
   progress_.finished_request();
-  active_.erase(sequence.request);
+  lines_.erase(request.line);
 }
 
 void GenerateFeed::tick(int64_t sweep, int64_t /*prompt_tokens*/, int64_t decode_rows) {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 
 # The tokens after the 256 bytes.
@@ -52,3 +53,13 @@ def make(transload, folder, positions=128, template=CHATML):
     with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
         json.dump(tokenizer(), file)
     write_chat_template(folder, template)
+
+
+def spoil(folder, name="model.norm.weight"):
+    """Makes a tensor of the model NaN."""
+    path = os.path.join(folder, "model.safetensors")
+    with open(path, "r+b") as file:
+        header_bytes, = struct.unpack("<Q", file.read(8))
+        begin, end = json.loads(file.read(header_bytes))[name]["data_offsets"]
+        file.seek(8 + header_bytes + begin)
+        file.write(b"\xff" * (end - begin))
