@@ -25,6 +25,9 @@ void add_score(CLI::App& app, int& status);
 void add_inspect(CLI::App& app, int& status);
 void add_synth(CLI::App& app, int& status);
 void add_tokenize(CLI::App& app, int& status);
+void add_doctor(CLI::App& app, int& status);
+
+inline constexpr const char* kVersion = "0.1.0";
 
 // Exit status of a job that finished with error records.
 inline constexpr int kPartial = 1;

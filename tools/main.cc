@@ -23,12 +23,13 @@ int main(int argc, char** argv) {
     CLI::App app("Generates text in large offline batches on devices too small for the model.",
                  "transload");
     app.require_subcommand(1);
-    app.set_version_flag("--version", "transload 0.1.0");
+    app.set_version_flag("--version", std::string("transload ") + tools::kVersion);
     tools::add_generate(app, status);
     tools::add_score(app, status);
     tools::add_inspect(app, status);
     tools::add_synth(app, status);
     tools::add_tokenize(app, status);
+    tools::add_doctor(app, status);
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

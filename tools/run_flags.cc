@@ -211,11 +211,13 @@ engine::RunOptions read_run_flags(const RunFlags& flags) {
     refuse_without_host(flags);
   refuse_overwriting(options);
   if (options.tiers.disk_directory.empty())
-    options.tiers.disk_directory = cache_directory() + "/spill";
+    options.tiers.disk_directory = spill_directory();
   if (const char* forced = std::getenv("TRANSLOAD_CPU"); forced != nullptr)
     options.instructions = forced;
   return options;
 }
+
+std::string spill_directory() { return cache_directory() + "/spill"; }
 
 int status_of(engine::Outcome outcome) {
   switch (outcome) {

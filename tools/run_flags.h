@@ -26,6 +26,8 @@ struct RunFlags {
 void add_run_flags(CLI::App& command, RunFlags& flags);
 // Errors: kUsage naming the flag, the value and what it may be.
 engine::RunOptions read_run_flags(const RunFlags& flags);
+// Where the disk tier lies without --disk-dir.
+std::string spill_directory();
 int status_of(engine::Outcome outcome);
 
 }  // namespace transload::tools

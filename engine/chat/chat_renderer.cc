@@ -51,6 +51,7 @@ bool ChatRenderer::start_with(const std::string& python) {
   const Json said = answer ? Json::parse(*answer, nullptr, false) : Json();
   if (said.is_object() && said.contains("ready")) {
     unavailable_.clear();
+    description_ = python + ", " + said["ready"].get<std::string>();
     return true;
   }
   helper_.stop();

@@ -26,6 +26,8 @@ class ChatRenderer {
 
   // `messages_json`: a JSON list of objects on one line.
   Result render(std::string_view messages_json);
+  // What renders: interpreter and Jinja2's version. Empty before the first call.
+  const std::string& description() const { return description_; }
   // Whether render() was called.
   bool used() const { return used_; }
 
@@ -37,6 +39,7 @@ class ChatRenderer {
   ChatTemplate chat_;
   std::string now_;
   bool used_ = false;
+  std::string description_;
   std::string unavailable_;  // why there is no helper, and will be none
   HelperProcess helper_;
 };

@@ -8,7 +8,7 @@ import sys
 
 import tree
 
-COMMANDS = ("generate", "score", "tokenize", "inspect", "synth")
+COMMANDS = ("generate", "score", "tokenize", "inspect", "synth", "doctor")
 # Flags in README.md that other programs take.
 NOT_OURS = {"--asan", "--tsan", "--fuzz", "--tidy", "--fix", "--preset", "--build", "--help"}
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")

@@ -1,0 +1,70 @@
+"""doctor_test.py TRANSLOAD: DK-08, what `transload doctor` finds and what its selftest says."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TRANSLOAD = sys.argv.pop(1) if len(sys.argv) > 1 else "transload"
+FAULTS = ["short I/O", "EIO on a read", "EIO on a write", "no space", "denied io_uring",
+          "failed allocation", "none, after all these"]
+
+
+class Doctor(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def doctor(self, *flags, status=0, environment=None):
+        done = subprocess.run([TRANSLOAD, "doctor", "--disk-dir", self.folder, *flags],
+                              capture_output=True, text=True,
+                              env={**os.environ, **(environment or {})})
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_reports_each_part(self):
+        report = json.loads(self.doctor("--json"))
+        self.assertEqual(set(report), {"cpu", "memory", "disk", "chat", "versions"})
+        self.assertGreater(report["memory"]["free_bytes"], 0)
+        self.assertLessEqual(report["memory"]["pinnable_bytes"], report["memory"]["free_bytes"] + 4096)
+        self.assertEqual([e["engine"] for e in report["disk"]["engines"]], ["io_uring", "threads"])
+        for engine in report["disk"]["engines"]:
+            self.assertTrue(engine["reason"])
+        self.assertGreater(report["disk"]["read_bytes_per_s"], 0)
+        self.assertIn("baseline", report["cpu"]["instruction_sets"])
+        self.assertRegex(report["versions"]["transload"], r"^\d+\.\d+\.\d+$")
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_says_it_to_people(self):
+        text = self.doctor()
+        for word in ("kernels:", "page-locked", "io_uring", "threads: works", "reads", "versions"):
+            self.assertIn(word, text)
+
+    def test_names_what_is_missing(self):
+        report = json.loads(self.doctor("--json", environment={"TRANSLOAD_PYTHON": "/nowhere/py",
+                                                               "TRANSLOAD_CPU": "baseline"}))
+        self.assertFalse(report["chat"]["works"])
+        self.assertIn("/nowhere/py", report["chat"]["reason"])
+        self.assertIn("baseline", report["cpu"]["kernels"])
+
+    def test_a_bad_disk_directory_is_a_finding(self):
+        self.folder = os.path.join(self.folder, "file")
+        with open(self.folder, "w", encoding="utf-8"):
+            pass
+        report = json.loads(self.doctor("--json", status=1))
+        self.assertIn("not a directory", report["disk"]["reason"])
+
+    def test_selftest_passes(self):
+        report = json.loads(self.doctor("--selftest", "--json"))
+        self.assertEqual([result["fault"] for result in report["selftest"]], FAULTS)
+        what = {result["fault"]: result["what"] for result in report["selftest"]}
+        self.assertIn("Input/output error", what["EIO on a read"])
+        self.assertIn("No space left", what["no space"])
+        self.assertEqual(os.listdir(self.folder), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
