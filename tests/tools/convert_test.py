@@ -1,0 +1,170 @@
+"""convert_test.py TRANSLOAD: tools/convert.py on .bin files written by hand."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import tiny_model
+from bin_file import Storage, Tensor, save, state_dict
+
+TRANSLOAD = sys.argv.pop(1) if len(sys.argv) > 1 else "transload"
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+import convert  # noqa: E402
+
+
+def floats(*values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def read_safetensors(path):
+    """{name: (dtype, shape, bytes)}"""
+    with open(path, "rb") as file:
+        header_bytes, = struct.unpack("<Q", file.read(8))
+        header, data = json.loads(file.read(header_bytes)), file.read()
+    header.pop("__metadata__", None)
+    return {name: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])])
+            for name, t in header.items()}
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, (Evil.path,)
+
+
+class Convert(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.source, self.output = self.path("source"), self.path("output")
+        os.mkdir(self.source)
+        self.said = []
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def bin(self, name="pytorch_model.bin"):
+        return os.path.join(self.source, name)
+
+    def convert(self):
+        convert.convert(self.source, self.output, self.said.append)
+        return read_safetensors(os.path.join(self.output, "model.safetensors"))
+
+    def refusal(self):
+        with self.assertRaises(convert.Refused) as refused:
+            self.convert()
+        self.assertFalse(os.path.exists(os.path.join(self.output, "model.safetensors")))
+        return str(refused.exception)
+
+    def test_keeps_shapes_types_and_bytes(self):
+        shared = Storage("Float", floats(*range(12)), 12)
+        half = Storage("Half", bytes(range(8)), 4)
+        brain = Storage("BFloat16", bytes(range(6)), 3)
+        double = Storage("Double", struct.pack("<2d", 0.5, -3), 2)
+        save(state_dict({"whole": Tensor(shared, (3, 4)),
+                         "view": Tensor(shared, (2, 2), offset=3),
+                         "turned": Tensor(shared, (4, 3), stride=(1, 4)),
+                         "spread": Tensor(shared, (2, 3), stride=(1, 0)),
+                         "half": Tensor(half, (4,), parameter=True), "brain": Tensor(brain, (3, 1)),
+                         "double": Tensor(double, (2,)), "scalar": Tensor(shared, (), offset=5),
+                         "empty": Tensor(shared, (0, 4)),
+                         "mask": Tensor(Storage("Bool", b"\1\0", 2), (2,))}), self.bin())
+        self.assertEqual(self.convert(), {
+            "whole": ("F32", [3, 4], floats(*range(12))), "view": ("F32", [2, 2], floats(3, 4, 5, 6)),
+            "turned": ("F32", [4, 3], floats(0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11)),
+            "spread": ("F32", [2, 3], floats(0, 0, 0, 1, 1, 1)),
+            "half": ("F16", [4], bytes(range(8))), "brain": ("BF16", [3, 1], bytes(range(6))),
+            "double": ("F32", [2], floats(0.5, -3)), "scalar": ("F32", [], floats(5)),
+            "empty": ("F32", [0, 4], b"")})
+        self.assertIn("left out mask: BOOL is no floating-point type", self.said)
+
+    def test_calls_nothing_that_a_pickle_names(self):
+        Evil.path = self.path("made")
+        save({"a": Evil()}, self.bin())
+        self.assertIn(f"its pickle names {os.mkdir.__module__}.mkdir", self.refusal())
+        self.assertFalse(os.path.exists(Evil.path))
+
+    def test_refuses_damage_by_name(self):
+        storage = Storage("Float", floats(1, 2, 3), 4)
+        save({"a": Tensor(storage, (4,))}, self.bin())
+        self.assertIn("tensor a: storage 0 has 12 bytes of 16", self.refusal())
+
+    def test_refuses_a_tensor_past_its_storage(self):
+        save({"a": Tensor(Storage("Float", floats(1), 1), (2,))}, self.bin())
+        self.assertIn("past the end of storage 0", self.refusal())
+
+    def test_refuses_what_is_no_state_dict(self):
+        for state, text in (([1, 2], "holds no state dict"), ({"a": 3}, "no tensor ('a')")):
+            save(state, self.bin())
+            self.assertIn(text, self.refusal())
+            os.rmdir(self.output)
+        with open(self.bin(), "wb") as file:
+            file.write(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.")
+        self.assertIn("PyTorch before 1.6", self.refusal())
+
+    def test_refuses_a_changed_byte(self):
+        save({"a": Tensor(Storage("Float", floats(*[7.5] * 64), 64), (64,))}, self.bin())
+        with open(self.bin(), "r+b") as file:
+            data = bytearray(file.read())
+            data[data.index(floats(7.5, 7.5)) + 9] ^= 1
+            file.seek(0)
+            file.write(data)
+        self.assertIn("tensor a: Bad CRC-32", self.refusal())
+
+    def test_converts_shards(self):
+        tensors = {name: Tensor(Storage("Float", floats(i, 2), 2), (2,))
+                   for i, name in enumerate("abc")}
+        save({"a": tensors["a"], "b": tensors["b"]}, self.bin("pytorch_model-00001-of-00002.bin"))
+        save({"c": tensors["c"]}, self.bin("pytorch_model-00002-of-00002.bin"))
+        index = {"weight_map": {name: f"pytorch_model-0000{1 + (name == 'c')}-of-00002.bin"
+                                for name in "abc"}}
+        with open(self.bin("pytorch_model.bin.index.json"), "w", encoding="utf-8") as file:
+            json.dump(index, file)
+        convert.convert(self.source, self.output)
+        with open(os.path.join(self.output, "model.safetensors.index.json"),
+                  encoding="utf-8") as file:
+            new = json.load(file)
+        self.assertEqual(new["metadata"]["total_size"], 24)
+        for i, name in enumerate("abc"):
+            shard = read_safetensors(os.path.join(self.output, new["weight_map"][name]))
+            self.assertEqual(shard[name], ("F32", [2], floats(i, 2)))
+        os.remove(self.bin("pytorch_model-00002-of-00002.bin"))
+        self.output = self.path("again")
+        self.assertIn("pytorch_model-00002-of-00002.bin: the index names it", self.refusal())
+
+    def test_a_converted_model_answers_as_before(self):
+        model = self.path("model")
+        tiny_model.make(TRANSLOAD, model)
+        kinds = {"F16": "Half", "F32": "Float", "BF16": "BFloat16"}
+        tensors = {}
+        for name, (dtype, shape, data) in read_safetensors(
+                os.path.join(model, "model.safetensors")).items():
+            items = len(data) // (4 if dtype == "F32" else 2)
+            tensors[name] = Tensor(Storage(kinds[dtype], data, items), tuple(shape))
+        save(state_dict(tensors), self.bin())
+        for name in os.listdir(model):
+            if not name.endswith(".safetensors"):
+                os.rename(os.path.join(model, name), os.path.join(self.source, name))
+        subprocess.run([sys.executable, "-B", os.path.join(ROOT, "tools", "convert.py"), self.source,
+                        "-o", self.output], check=True, capture_output=True)
+        for name in os.listdir(self.source):
+            if not name.endswith(".bin"):
+                os.rename(os.path.join(self.source, name), os.path.join(model, name))
+        answers = []
+        for folder in (model, self.output):
+            with open(self.path("in.jsonl"), "w", encoding="utf-8") as file:
+                file.write('{"id": 1, "prompt": "abc", "max_tokens": 8}\n')
+            done = subprocess.run(
+                [TRANSLOAD, "generate", "--model", folder, "--input", self.path("in.jsonl"),
+                 "--output", "-", "--threads", "1"], check=True, capture_output=True)
+            answers.append(done.stdout)
+        self.assertEqual(answers[0], answers[1])
+
+
+if __name__ == "__main__":
+    unittest.main()
