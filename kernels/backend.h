@@ -174,10 +174,19 @@ class Backend {
                         void* context) = 0;
 };
 
+// What matmul computes with. kFloat32: weights are decoded, products and sums are float32.
+// kFast: Q4_0, Q4_1 and Q8_0 are multiplied as they are stored, with rows of x rounded to 8-bit
+// codes in groups of 32; F32, F16 and BF16 and x rounded to bfloat16 where the processor has
+// AVX-512-BF16. Other formats, and processors without AVX2, compute as in kFloat32. All else is
+// the same in both.
+enum class Compute : uint8_t { kFloat32, kFast };
+
 struct CpuOptions {
   int threads = 1;
-  int64_t max_cols = 0;      // longest row that matmul will meet: sizes the scratch
-  std::string instructions;  // "" = best at hand; "avx2", "avx512", "baseline" force one
+  int64_t max_cols = 0;  // longest row that matmul will meet: sizes the scratch
+  // "" = best at hand; "baseline", "sse4", "avx2", "avx_vnni", "avx512" force one
+  std::string instructions;
+  Compute compute = Compute::kFloat32;
 };
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
 

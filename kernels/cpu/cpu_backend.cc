@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/instructions.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cpu/storage_ops.h"
 #include "kernels/cpu/workers.h"
 
 namespace transload::kernels {
@@ -23,16 +25,27 @@ constexpr int64_t kTaskFloats = 16 * 1024;    // a task on rows touches at least
 constexpr int64_t kTaskProducts = 64 * 1024;  // a task of matmul multiplies at least so many
 constexpr int64_t kRowBlock = 64;     // rows of x for which decoding a panel once more is cheap
 constexpr int64_t kPromptBlock = 16;  // query rows of a task of attend_prompt
+constexpr int64_t kXRows = 128;  // rows of x that are prepared for products from storage at once
 constexpr int64_t kCacheLine = 64;
 
 int64_t grain_of(int64_t floats_a_row) {
   return std::max<int64_t>(1, kTaskFloats / std::max<int64_t>(1, floats_a_row));
 }
 
-// A worker's scratch: a panel of decoded rows, or a tile of attention over heads of max_cols.
-int64_t worker_floats(int64_t max_cols) {
-  const int64_t cols = round_up(max_cols, cpu::kRowAlign);
-  return std::max(kPanelRows * cols, round_up(cpu::attend_scratch_floats(cols), cpu::kRowAlign));
+// A worker's scratch: a panel of rows, decoded or from storage, or a tile of attention over heads
+// of max_cols.
+int64_t worker_floats(const CpuOptions& options) {
+  const int64_t cols = round_up(options.max_cols, cpu::kRowAlign);
+  const int64_t floats =
+      std::max(kPanelRows * cols, round_up(cpu::attend_scratch_floats(cols), cpu::kRowAlign));
+  if (options.compute == Compute::kFloat32) return floats;
+  const auto width = static_cast<int64_t>(sizeof(float));
+  return std::max(floats, cpu::storage_scratch_bytes(options.max_cols) / width);
+}
+
+// Rows of x in the form that is multiplied with storage; shared by the workers.
+int64_t x_bytes(const CpuOptions& options) {
+  return options.compute == Compute::kFloat32 ? 0 : kXRows * cpu::x_row_bytes(options.max_cols);
 }
 
 struct Free {
@@ -74,12 +87,18 @@ class CpuBackend : public Backend {
       : set_(set),
         ops_(ops_for(set)),
         max_cols_(options.max_cols),
-        worker_floats_(worker_floats(options.max_cols)),
+        compute_(options.compute),
+        worker_floats_(worker_floats(options)),
         scratch_(allocate_scratch(cpu_scratch_bytes(options))),
-        workers_(options.threads) {}
+        workers_(options.threads) {
+    for (size_t i = 0; i < storage_ops_.size(); ++i) {
+      storage_ops_[i] = cpu::storage_ops(static_cast<quant::Format>(i), set);
+    }
+  }
 
   std::string description() const override {
-    return "cpu, " + std::string(name(set_)) + ", " + std::to_string(workers_.threads()) +
+    return "cpu, " + std::string(compute_ == Compute::kFast ? "fast, " : "") +
+           std::string(name(set_)) + ", " + std::to_string(workers_.threads()) +
            (workers_.threads() == 1 ? " thread" : " threads");
   }
 
@@ -127,6 +146,10 @@ class CpuBackend : public Backend {
 
  private:
   float* scratch(int worker) { return scratch_.get() + worker * worker_floats_; }
+  std::byte* prepared_rows() { return reinterpret_cast<std::byte*>(scratch(workers_.threads())); }
+  template <class Multiply>
+  void each_panel(const MatmulArgs& args, int64_t panel_rows, const Multiply& multiply);
+  void multiply_from_storage(const MatmulArgs& args, const cpu::StorageOps& ops);
   void multiply(const MatmulArgs& args, const WeightSlice& slice, int64_t first_row,
                 int64_t first_x, int64_t m, float* panel) const;
   void check_heads(int64_t heads, const KvShape& kv) const {
@@ -136,7 +159,9 @@ class CpuBackend : public Backend {
 
   cpu::InstructionSet set_;
   cpu::Ops ops_;
+  std::array<cpu::StorageOps, quant::kFormats> storage_ops_;
   int64_t max_cols_;
+  Compute compute_;
   int64_t worker_floats_;
   Scratch scratch_;
   cpu::Workers workers_;
@@ -169,13 +194,13 @@ void CpuBackend::multiply(const MatmulArgs& args, const WeightSlice& slice, int6
   ops_.multiply_panel(of);
 }
 
-void CpuBackend::matmul(const MatmulArgs& args) {
+// multiply(slice, first_row, first_x, m, worker) for every panel of panel_rows rows of the slices.
+template <class Multiply>
+void CpuBackend::each_panel(const MatmulArgs& args, int64_t panel_rows, const Multiply& multiply) {
   int64_t panels = 0;
   int64_t cols = 1;
   for (const WeightSlice& slice : args.slices) {
-    check(slice.cols > 0 && slice.cols <= max_cols_, "a weight row is longer than max_cols");
-    check(quant::row_bytes(slice.format, slice.cols) > 0, "whole blocks");
-    panels += ceil_div(slice.rows, kPanelRows);
+    panels += ceil_div(slice.rows, panel_rows);
     cols = std::max(cols, slice.cols);
   }
   if (args.m <= 0 || panels == 0) return;
@@ -183,17 +208,65 @@ void CpuBackend::matmul(const MatmulArgs& args) {
   const int64_t wanted = ceil_div(4 * workers_.threads(), panels);
   const int64_t cuts = std::clamp<int64_t>(args.m / kRowBlock, 1, wanted);
   const int64_t cut = ceil_div(args.m, cuts);
-  const int64_t grain = std::max<int64_t>(1, kTaskProducts / (kPanelRows * cols * cut));
+  const int64_t grain = std::max<int64_t>(1, kTaskProducts / (panel_rows * cols * cut));
   workers_.for_each(panels * cuts, grain, [&](int64_t index, int worker) {
     const int64_t first_x = index % cuts * cut;
     int64_t panel = index / cuts;
     size_t s = 0;
-    for (; panel >= ceil_div(args.slices[s].rows, kPanelRows); ++s) {
-      panel -= ceil_div(args.slices[s].rows, kPanelRows);
+    for (; panel >= ceil_div(args.slices[s].rows, panel_rows); ++s) {
+      panel -= ceil_div(args.slices[s].rows, panel_rows);
     }
-    multiply(args, args.slices[s], panel * kPanelRows, first_x, std::min(cut, args.m - first_x),
-             scratch(worker));
+    multiply(args.slices[s], panel * panel_rows, first_x, std::min(cut, args.m - first_x), worker);
   });
+}
+
+void CpuBackend::matmul(const MatmulArgs& args) {
+  for (const WeightSlice& slice : args.slices) {
+    check(slice.cols > 0 && slice.cols <= max_cols_, "a weight row is longer than max_cols");
+    check(quant::row_bytes(slice.format, slice.cols) > 0, "whole blocks");
+  }
+  if (compute_ == Compute::kFast && !args.slices.empty()) {
+    const cpu::StorageOps& ops = storage_ops_[static_cast<size_t>(args.slices[0].format)];
+    if (ops.multiply_panel != nullptr) return multiply_from_storage(args, ops);
+  }
+  each_panel(args, kPanelRows,
+             [&](const WeightSlice& slice, int64_t first_row, int64_t first_x, int64_t m,
+                 int worker) { multiply(args, slice, first_row, first_x, m, scratch(worker)); });
+}
+
+void CpuBackend::multiply_from_storage(const MatmulArgs& args, const cpu::StorageOps& ops) {
+  const int64_t cols = args.slices[0].cols;
+  const int64_t x_bytes = cpu::x_row_bytes(cols);
+  for (const WeightSlice& slice : args.slices) {
+    check(slice.cols == cols && slice.format == args.slices[0].format, "slices of one matrix");
+  }
+  for (int64_t block = 0; block < args.m; block += kXRows) {
+    MatmulArgs part = args;
+    part.x += block * args.ld_x;
+    part.y += block * args.ld_y;
+    part.m = std::min(kXRows, args.m - block);
+    workers_.for_each(part.m, grain_of(cols), [&](int64_t row, int) {
+      ops.prepare_row(part.x + row * part.ld_x, cols, prepared_rows() + row * x_bytes);
+    });
+    each_panel(
+        part, cpu::kStoragePanel,
+        [&](const WeightSlice& slice, int64_t first_row, int64_t first_x, int64_t m, int worker) {
+          const int64_t to = slice.first_row + first_row;
+          cpu::StoragePanelArgs of;
+          of.x = prepared_rows() + first_x * x_bytes;
+          of.m = m;
+          of.slice = slice.data;
+          of.format = slice.format;
+          of.cols = cols;
+          of.first = first_row;
+          of.rows = std::min(cpu::kStoragePanel, slice.rows - first_row);
+          of.bias = part.bias == nullptr ? nullptr : part.bias + to;
+          of.y = part.y + first_x * part.ld_y + to;
+          of.ld_y = part.ld_y;
+          of.scratch = reinterpret_cast<std::byte*>(scratch(worker));
+          ops.multiply_panel(of);
+        });
+  }
 }
 
 void CpuBackend::attend(const AttendArgs& args) {
@@ -278,8 +351,8 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
 
 int64_t cpu_scratch_bytes(const CpuOptions& options) {
   check_options(options);
-  const int64_t bytes = worker_floats(options.max_cols) * static_cast<int64_t>(sizeof(float));
-  return round_up(bytes, kCacheLine) * options.threads;
+  const int64_t bytes = worker_floats(options) * static_cast<int64_t>(sizeof(float));
+  return round_up(bytes, kCacheLine) * options.threads + x_bytes(options);
 }
 
 }  // namespace transload::kernels

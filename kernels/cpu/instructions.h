@@ -7,10 +7,12 @@
 
 namespace transload::kernels::cpu {
 
-// In rising order of preference. kBaseline needs no more than x86-64 has by definition.
-enum class InstructionSet { kBaseline, kSse4, kAvx2, kAvx512 };
+// In rising order of preference. kBaseline needs no more than x86-64 has by definition. kAvxVnni is
+// kAvx2 with integer dot products, which Compute::kFast uses; float32 is computed as in kAvx2.
+enum class InstructionSet { kBaseline, kSse4, kAvx2, kAvxVnni, kAvx512 };
 
-std::string_view name(InstructionSet set);  // "baseline", "sse4", "avx2", "avx512"
+// "baseline", "sse4", "avx2", "avx_vnni", "avx512"
+std::string_view name(InstructionSet set);
 
 // Those that this processor has and this program holds; kBaseline is always among them.
 std::vector<InstructionSet> available_instructions();

@@ -21,10 +21,16 @@ std::vector<float> uniform(int64_t count) {
   return values;
 }
 
-std::unique_ptr<Backend> backend_of(const benchmark::State& state) {
+constexpr auto kAvx2 = static_cast<int64_t>(cpu::InstructionSet::kAvx2);
+constexpr auto kAvxVnni = static_cast<int64_t>(cpu::InstructionSet::kAvxVnni);
+constexpr auto kAvx512 = static_cast<int64_t>(cpu::InstructionSet::kAvx512);
+
+std::unique_ptr<Backend> backend_of(const benchmark::State& state,
+                                    Compute compute = Compute::kFloat32) {
   CpuOptions options;
   options.threads = static_cast<int>(state.range(0));
   options.max_cols = 4096;
+  options.compute = compute;
   options.instructions = name(static_cast<cpu::InstructionSet>(state.range(1)));
   return make_cpu_backend(options);
 }
@@ -38,12 +44,12 @@ bool available(benchmark::State& state) {
 }
 
 // Arguments: threads, instructions, m, rows, cols.
-void BM_Matmul(benchmark::State& state, quant::Format format) {
+void matmul(benchmark::State& state, quant::Format format, Compute compute) {
   if (!available(state)) return;
   const int64_t m = state.range(2);
   const int64_t rows = state.range(3);
   const int64_t cols = state.range(4);
-  const auto backend = backend_of(state);
+  const auto backend = backend_of(state, compute);
   const auto x = uniform(m * cols);
   std::vector<float> y(static_cast<size_t>(m * rows));
   const int64_t bytes = rows * quant::row_bytes(format, cols);
@@ -66,9 +72,16 @@ void BM_Matmul(benchmark::State& state, quant::Format format) {
       benchmark::Counter(turns * static_cast<double>(bytes), benchmark::Counter::kIsRate);
 }
 
+void BM_Matmul(benchmark::State& state, quant::Format format) {
+  matmul(state, format, Compute::kFloat32);
+}
+void BM_MatmulFast(benchmark::State& state, quant::Format format) {
+  matmul(state, format, Compute::kFast);
+}
+
 void matmul_shapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"threads", "instructions", "m", "n", "k"})->UseRealTime();
-  for (const int64_t set : {3, 2}) {
+  for (const int64_t set : {kAvx512, kAvx2}) {
     for (const int64_t m : {1, 4, 16, 64, 512}) bench->Args({1, set, m, 1536, 576});
     bench->Args({2, set, 512, 1536, 576});
     bench->Args({1, set, 512, 576, 1536});
@@ -80,7 +93,19 @@ BENCHMARK_CAPTURE(BM_Matmul, q4_1, quant::Format::kQ4_1)->Apply(matmul_shapes);
 BENCHMARK_CAPTURE(BM_Matmul, f32, quant::Format::kF32)->Apply(matmul_shapes);
 BENCHMARK_CAPTURE(BM_Matmul, f16, quant::Format::kF16)
     ->ArgNames({"threads", "instructions", "m", "n", "k"})
-    ->Args({1, 3, 16, 1536, 576});
+    ->Args({1, kAvx512, 16, 1536, 576});
+
+void fast_shapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"threads", "instructions", "m", "n", "k"})->UseRealTime();
+  for (const int64_t set : {kAvx512, kAvxVnni, kAvx2}) {
+    for (const int64_t m : {1, 4, 16, 64, 512}) bench->Args({1, set, m, 1536, 576});
+  }
+  bench->Args({2, kAvx512, 512, 1536, 576});
+  bench->Args({1, kAvx512, 512, 576, 1536});
+}
+BENCHMARK_CAPTURE(BM_MatmulFast, q4_1, quant::Format::kQ4_1)->Apply(fast_shapes);
+BENCHMARK_CAPTURE(BM_MatmulFast, q8_0, quant::Format::kQ8_0)->Apply(fast_shapes);
+BENCHMARK_CAPTURE(BM_MatmulFast, f16, quant::Format::kF16)->Apply(fast_shapes);
 
 // Arguments: threads, instructions, rows, slots. 9 heads over 3 kv heads of 64, as SmolLM2.
 void BM_Attend(benchmark::State& state) {
@@ -109,9 +134,9 @@ void BM_Attend(benchmark::State& state) {
 BENCHMARK(BM_Attend)
     ->ArgNames({"threads", "instructions", "rows", "slots"})
     ->UseRealTime()
-    ->Args({1, 3, 16, 512})
-    ->Args({1, 2, 16, 512})
-    ->Args({2, 3, 64, 1024});
+    ->Args({1, kAvx512, 16, 512})
+    ->Args({1, kAvx2, 16, 512})
+    ->Args({2, kAvx512, 64, 1024});
 
 void BM_AttendPrompt(benchmark::State& state) {
   if (!available(state)) return;
@@ -138,9 +163,9 @@ void BM_AttendPrompt(benchmark::State& state) {
 BENCHMARK(BM_AttendPrompt)
     ->ArgNames({"threads", "instructions", "rows"})
     ->UseRealTime()
-    ->Args({1, 3, 512})
-    ->Args({1, 2, 512})
-    ->Args({2, 3, 512});
+    ->Args({1, kAvx512, 512})
+    ->Args({1, kAvx2, 512})
+    ->Args({2, kAvx512, 512});
 
 void BM_Activate(benchmark::State& state) {
   if (!available(state)) return;
@@ -152,7 +177,7 @@ void BM_Activate(benchmark::State& state) {
   }
   state.SetItemsProcessed(state.iterations() * 64 * 1536);
 }
-BENCHMARK(BM_Activate)->ArgNames({"threads", "instructions"})->Args({1, 3})->Args({1, 2});
+BENCHMARK(BM_Activate)->ArgNames({"threads", "instructions"})->Args({1, kAvx512})->Args({1, kAvx2});
 
 }  // namespace
 }  // namespace transload::kernels

@@ -1,0 +1,174 @@
+// Products in bfloat16 with AVX-512-BF16: weights of F32, F16 and BF16 and rows of x are rounded to
+// bfloat16 and multiplied in pairs of columns, in their order, summed in float32. 16 rows of W a
+// vector; columns beyond the last are zeros.
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "hwy/base.h"
+#include "kernels/cpu/storage_ops.h"
+
+HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
+// After the attributes: all that is instantiated there is compiled with them.
+#include "kernels/cpu/storage_vector_inl.h"
+
+namespace transload::kernels::cpu {
+namespace {
+
+constexpr int64_t kStep = 8;  // columns that are brought at once
+constexpr int kTile = 6;      // rows of x that share a pass over two vectors of W
+
+struct Brain512 {
+  static constexpr int64_t kLanes = 16;
+  using Floats = __m512;
+  static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+  static __mmask16 from(int64_t skip) { return static_cast<__mmask16>(0xffffU << skip); }
+  static Floats load_from(const float* p, int64_t skip) {
+    return _mm512_maskz_loadu_ps(from(skip), p);
+  }
+  static void store_from(float* p, int64_t skip, Floats v) {
+    _mm512_mask_storeu_ps(p, from(skip), v);
+  }
+};
+
+__m128i round8(__m256 x) {
+  const __m128bh rounded = _mm256_cvtneps_pbh(x);
+  __m128i bits;
+  std::memcpy(&bits, &rounded, sizeof bits);
+  return bits;
+}
+
+// Columns c .. c + 7 of a row, of which `live` are there.
+template <quant::Format kFormat>
+__m128i load8(const std::byte* row, int64_t c, int64_t live) {
+  const auto mask = static_cast<__mmask8>((1U << live) - 1);
+  if constexpr (kFormat == quant::Format::kF32) {
+    return round8(_mm256_maskz_loadu_ps(mask, row + 4 * c));
+  } else {
+    const __m128i bits = _mm_maskz_loadu_epi16(mask, row + 2 * c);
+    return kFormat == quant::Format::kBF16 ? bits : round8(_mm256_cvtph_ps(bits));
+  }
+}
+
+template <quant::Format kFormat>
+__m512i lanes(const std::byte* at, int64_t stride, int64_t c, int64_t live) {
+  __m512i v = _mm512_castsi128_si512(load8<kFormat>(at, c, live));
+  v = _mm512_inserti32x4(v, load8<kFormat>(at + 4 * stride, c, live), 1);
+  v = _mm512_inserti32x4(v, load8<kFormat>(at + 8 * stride, c, live), 2);
+  return _mm512_inserti32x4(v, load8<kFormat>(at + 12 * stride, c, live), 3);
+}
+
+// out[j] = columns c + 2 j and the next of 16 rows.
+template <quant::Format kFormat>
+void unpack(const RowVector& rows, int64_t c, int64_t live, __m512i* out) {
+  const __m512i a = lanes<kFormat>(rows.at, rows.stride, c, live);
+  const __m512i b = lanes<kFormat>(rows.at + rows.stride, rows.stride, c, live);
+  const __m512i d = lanes<kFormat>(rows.at + 2 * rows.stride, rows.stride, c, live);
+  const __m512i e = lanes<kFormat>(rows.at + 3 * rows.stride, rows.stride, c, live);
+  const __m512i ab = _mm512_unpacklo_epi32(a, b);
+  const __m512i de = _mm512_unpacklo_epi32(d, e);
+  const __m512i ab_high = _mm512_unpackhi_epi32(a, b);
+  const __m512i de_high = _mm512_unpackhi_epi32(d, e);
+  out[0] = _mm512_unpacklo_epi64(ab, de);
+  out[1] = _mm512_unpackhi_epi64(ab, de);
+  out[2] = _mm512_unpacklo_epi64(ab_high, de_high);
+  out[3] = _mm512_unpackhi_epi64(ab_high, de_high);
+}
+
+[[gnu::always_inline]] inline __m512 dot(__m512 sum, __m512i w, __m512i x) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x));
+}
+
+[[gnu::always_inline]] inline __m512i broadcast(const std::byte* two) {
+  int32_t word = 0;
+  std::memcpy(&word, two, sizeof word);
+  return _mm512_set1_epi32(word);
+}
+
+int64_t pairs(int64_t cols) { return (cols + kStep - 1) / kStep * (kStep / 2); }
+
+// kM rows of x times kV vectors of rows of W in pairs of columns.
+template <int kM, int kV>
+void multiply_tile(const StoragePanelArgs& args, const RowVector* rows, int64_t first_x) {
+  const auto* const w = reinterpret_cast<const __m512i*>(args.scratch);
+  const int64_t count = pairs(args.cols);
+  const int64_t row_bytes = x_row_bytes(args.cols);
+  const std::byte* x = args.x + first_x * row_bytes;
+  __m512 sums[kM][kV];
+#pragma GCC unroll 8
+  for (int m = 0; m < kM; ++m) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kV; ++v) sums[m][v] = _mm512_setzero_ps();
+  }
+  for (int64_t p = 0; p < count; ++p) {
+#pragma GCC unroll 8
+    for (int m = 0; m < kM; ++m) {
+      const __m512i of = broadcast(x + m * row_bytes + 4 * p);
+#pragma GCC unroll 2
+      for (int v = 0; v < kV; ++v) sums[m][v] = dot(sums[m][v], w[v * count + p], of);
+    }
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < kM; ++m) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kV; ++v) store_sums<Brain512>(args, rows[v], first_x + m, sums[m][v]);
+  }
+}
+
+template <int kV>
+void multiply_rows(const StoragePanelArgs& args, const RowVector* rows) {
+  int64_t i = 0;
+  for (; i + kTile <= args.m; i += kTile) multiply_tile<kTile, kV>(args, rows, i);
+  for (; i + 2 <= args.m; i += 2) multiply_tile<2, kV>(args, rows, i);
+  if (i < args.m) multiply_tile<1, kV>(args, rows, i);
+}
+
+template <quant::Format kFormat>
+void multiply_format(const StoragePanelArgs& args) {
+  const int64_t row_bytes = args.cols * (kFormat == quant::Format::kF32 ? 4 : 2);
+  const int64_t count = pairs(args.cols);
+  auto* const panel = reinterpret_cast<__m512i*>(args.scratch);
+  for (int64_t row = 0; row < args.rows; row += 2 * Brain512::kLanes) {
+    const int64_t vectors = args.rows - row <= Brain512::kLanes ? 1 : 2;
+    RowVector rows[2];
+    for (int64_t v = 0; v < vectors; ++v) {
+      rows[v] = row_vector<Brain512>(args, row_bytes, row + v * Brain512::kLanes);
+      __m512i* out = panel + v * count;
+      for (int64_t c = 0; c < args.cols; c += kStep, out += kStep / 2) {
+        unpack<kFormat>(rows[v], c, args.cols - c < kStep ? args.cols - c : kStep, out);
+      }
+    }
+    if (vectors == 1) {
+      multiply_rows<1>(args, rows);
+    } else {
+      multiply_rows<2>(args, rows);
+    }
+  }
+}
+
+}  // namespace
+
+void brain_row_avx512(const float* x, int64_t cols, std::byte* out) {
+  const int64_t bytes = x_row_bytes(cols);
+  for (int64_t c = 0; 2 * c < bytes; c += kStep) {
+    const int64_t left = cols - c;
+    const int64_t live = left < 0 ? 0 : left < kStep ? left : kStep;
+    const __m128i eight =
+        load8<quant::Format::kF32>(reinterpret_cast<const std::byte*>(x), c, live);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 2 * c), eight);
+  }
+}
+
+void multiply_brain_avx512(const StoragePanelArgs& args) {
+  switch (args.format) {
+    case quant::Format::kF32:
+      return multiply_format<quant::Format::kF32>(args);
+    case quant::Format::kF16:
+      return multiply_format<quant::Format::kF16>(args);
+    default:
+      return multiply_format<quant::Format::kBF16>(args);
+  }
+}
+
+}  // namespace transload::kernels::cpu
+HWY_POP_ATTRIBUTES
