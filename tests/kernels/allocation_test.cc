@@ -52,13 +52,15 @@ class Step {
 };
 
 TEST(CpuBackend, OperationsAllocateNothing) {
-  for (const int threads : {1, 2}) {
-    const auto backend = cpu_backend("", threads);
-    Step step(*backend);
-    step.run();  // the pool's threads start once
-    const int64_t before = allocation_count();
-    for (int turn = 0; turn < 3; ++turn) step.run();
-    EXPECT_EQ(allocation_count() - before, 0) << threads << " threads";
+  for (const Compute compute : {Compute::kFloat32, Compute::kFast}) {
+    for (const int threads : {1, 2}) {
+      const auto backend = cpu_backend("", threads, 2048, compute);
+      Step step(*backend);
+      step.run();  // the pool's threads start once
+      const int64_t before = allocation_count();
+      for (int turn = 0; turn < 3; ++turn) step.run();
+      EXPECT_EQ(allocation_count() - before, 0) << threads << " threads";
+    }
   }
 }
 

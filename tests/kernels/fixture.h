@@ -33,11 +33,13 @@ inline std::vector<std::string> instruction_sets() {
 }
 
 inline std::unique_ptr<Backend> cpu_backend(const std::string& instructions, int threads = 1,
-                                            int64_t max_cols = 2048) {
+                                            int64_t max_cols = 2048,
+                                            Compute compute = Compute::kFloat32) {
   CpuOptions options;
   options.threads = threads;
   options.max_cols = max_cols;
   options.instructions = instructions;
+  options.compute = compute;
   return make_cpu_backend(options);
 }
 

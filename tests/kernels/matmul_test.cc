@@ -9,34 +9,10 @@
 
 #include "kernels/backend.h"
 #include "tests/kernels/fixture.h"
+#include "tests/kernels/matmul_inputs.h"
 
 namespace transload::kernels {
 namespace {
-
-struct Inputs {
-  std::vector<float> x;
-  std::vector<float> bias;
-  int64_t m = 0;
-};
-
-Inputs inputs(int64_t m, const Matrix& w, bool bias, uint32_t seed) {
-  return {normals(m * w.cols, seed), bias ? normals(w.rows, seed + 1) : std::vector<float>(), m};
-}
-
-std::vector<float> multiply(Backend& backend, const Inputs& in, const Matrix& w,
-                            const std::vector<WeightSlice>& slices) {
-  std::vector<float> y(static_cast<size_t>(in.m * w.rows), NAN);
-  MatmulArgs args;
-  args.x = in.x.data();
-  args.ld_x = w.cols;
-  args.m = in.m;
-  args.slices = slices;
-  args.bias = in.bias.empty() ? nullptr : in.bias.data();
-  args.y = y.data();
-  args.ld_y = w.rows;
-  backend.matmul(args);
-  return y;
-}
 
 void expect_near_reference(const Inputs& in, const Matrix& w, const std::vector<float>& y,
                            const std::string& what) {
@@ -125,14 +101,8 @@ TEST_P(Matmul, BitsDoNotDependOnSlices) {
     const auto whole = multiply(*backend, in, w, {w.slice(0, w.rows)});
     std::mt19937 random(7);
     for (int turn = 0; turn < 20; ++turn) {
-      std::vector<WeightSlice> slices;
-      for (int64_t first = 0; first < w.rows;) {
-        const int64_t rows = std::min<int64_t>(w.rows - first, 1 + random() % 40);
-        slices.push_back(w.slice(first, rows));
-        first += rows;
-      }
-      std::shuffle(slices.begin(), slices.end(), random);
-      expect_same_bits(multiply(*backend, in, w, slices), whole, "cut at random rows");
+      expect_same_bits(multiply(*backend, in, w, random_slices(w, random)), whole,
+                       "cut at random rows");
     }
   }
 }
