@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "layout/decoder_spec.h"
 #include "quant/format.h"
@@ -180,6 +181,7 @@ class Backend {
 // AVX-512-BF16. Other formats, and processors without AVX2, compute as in kFloat32. All else is
 // the same in both.
 enum class Compute : uint8_t { kFloat32, kFast };
+std::string_view name(Compute compute);  // "float32", "fast"
 
 struct CpuOptions {
   int threads = 1;

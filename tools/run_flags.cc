@@ -61,6 +61,12 @@ std::optional<int64_t> count_of(int64_t value) {
   return value > 0 ? std::optional<int64_t>(value) : std::nullopt;
 }
 
+kernels::Compute compute_of(const std::string& text) {
+  for (const kernels::Compute compute : {kernels::Compute::kFloat32, kernels::Compute::kFast})
+    if (text == name(compute)) return compute;
+  throw Error(Kind::kUsage, "--compute: '" + text + "' is neither float32 nor fast");
+}
+
 std::string cache_directory() {
   if (const char* cache = std::getenv("TRANSLOAD_CACHE"); cache != nullptr && *cache != 0)
     return cache;
@@ -123,7 +129,10 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
                   "JSON lines; - is standard output. An output that is there is resumed")
       ->required();
   command.add_option("--device", flags.device, "cpu")->capture_default_str();
-  command.add_option("--compute", flags.compute, "float32")->capture_default_str();
+  command
+      .add_option("--compute", flags.compute,
+                  "float32, or fast: 4-bit, 8-bit and 16-bit weights multiplied as stored")
+      ->capture_default_str();
   const std::string budgets =
       "Budgets (64MiB, 2GB or plain bytes; a device or host budget emulates "
       "a small device)";
@@ -179,8 +188,7 @@ engine::RunOptions read_run_flags(const RunFlags& flags) {
   engine::RunOptions options = flags.options;
   if (flags.device != "cpu")
     throw Error(Kind::kUnsupported, "--device: '" + flags.device + "' is not there; use cpu");
-  if (flags.compute != "float32")
-    throw Error(Kind::kUnsupported, "--compute: '" + flags.compute + "' is not there; use float32");
+  options.compute = compute_of(flags.compute);
   planner::Wishes& wishes = options.wishes;
   wishes.budget_bytes = {bytes_of(flags.device_memory, "--device-memory"),
                          bytes_of(flags.host_memory, "--host-memory"),

@@ -25,6 +25,7 @@ kernels::CpuOptions cpu_options(const layout::Model& model, const planner::Plan&
   kernels::CpuOptions cpu;
   cpu.threads = plan.threads;
   cpu.instructions = options.instructions;
+  cpu.compute = options.compute;
   cpu.max_cols = model.spec.head_dim;
   for (const layout::Weight& weight : model.weights)
     cpu.max_cols = std::max(cpu.max_cols, weight.cols);

@@ -24,6 +24,7 @@ namespace transload::engine {
 struct PerformerOptions {
   TierOptions tiers;
   std::string instructions;  // of the CPU backend; "": best at hand
+  kernels::Compute compute = kernels::Compute::kFloat32;
   offload::DiskOptions::Engine disk_engine = offload::DiskOptions::Engine::kProbe;
   offload::DiskFaults* faults = nullptr;  // tests
   ActivationLog* activations = nullptr;   // --dump-activations

@@ -24,12 +24,13 @@ std::string now_of(const GenerateOptions& options) {
   return chat_now();
 }
 
-RunIdentity identity_of(const LoadedModel& loaded, const JobInput& input, const SamplingOptions& d,
-                        const std::string& now) {
+RunIdentity identity_of(const LoadedModel& loaded, const JobInput& input,
+                        const GenerateOptions& options, const std::string& now) {
+  const SamplingOptions& d = options.defaults;
   return {{"command", "generate"},
           {"model", loaded.identity},
           {"job", fmt::format("{:016x}", input.content_hash())},
-          {"compute", "float32"},
+          {"compute", std::string(name(options.run.compute))},
           {"chat_now", now},
           {"max_tokens", fmt::format("{}", d.max_tokens)},
           {"temperature", fmt::format("{}", d.temperature)},
@@ -135,7 +136,7 @@ Outcome generate(const GenerateOptions& options) {
                            &chat,
                            loaded.model.name};
   if (run.dry_run) return dry_run(options, loaded, input, reading, progress);
-  JobOutput output = JobOutput::open(run.output, identity_of(loaded, input, options.defaults, now));
+  JobOutput output = JobOutput::open(run.output, identity_of(loaded, input, options, now));
   const JobCounts counts = index_job(input, reading, output, progress);
   fmt::print(stderr, "{}", ignored_text(input));
   if (input.pending() == 0) return nothing_left(run, output, counts);

@@ -88,7 +88,7 @@ const layout::Weight& common_weight(const layout::Model& model) {
   return *best;
 }
 
-void probe_compute(const layout::Model& model, int threads, const std::string& instructions,
+void probe_compute(const layout::Model& model, kernels::CpuOptions cpu,
                    const offload::Region& memory, planner::Machine& machine) {
   const layout::Weight& weight = common_weight(model);
   const int64_t input = kManyRows * weight.cols * kFloat;
@@ -102,8 +102,8 @@ void probe_compute(const layout::Model& model, int threads, const std::string& i
   auto* data = reinterpret_cast<std::byte*>(y + kManyRows * rows);
   std::memset(data, 0, static_cast<size_t>(rows * weight.row_bytes()));
   std::fill_n(x, kManyRows * weight.cols, 0.5F);
-  const auto backend = kernels::make_cpu_backend(
-      {.threads = threads, .max_cols = weight.cols, .instructions = instructions});
+  cpu.max_cols = weight.cols;
+  const auto backend = kernels::make_cpu_backend(cpu);
   const kernels::WeightSlice slice{data, weight.format, 0, rows, weight.cols};
   const auto multiply = [&](int64_t m) {
     backend->matmul({.x = x,
@@ -135,15 +135,14 @@ int64_t number_in(const std::string& path, const std::string& key) {
 
 }  // namespace
 
-planner::Machine probe_machine(const layout::Model& model, int threads,
-                               const std::string& instructions) {
+planner::Machine probe_machine(const layout::Model& model, const kernels::CpuOptions& cpu) {
   planner::Machine machine;
   const offload::Region memory("probe", planner::kProbeBytes, 0);
   machine.link_bytes_per_s = copy_rate(memory);
   machine.disk_read_bytes_per_s = read_rate(model.files.front(), memory);
   machine.disk_write_bytes_per_s = machine.disk_read_bytes_per_s;
   machine.task_s = kTaskSeconds;
-  probe_compute(model, threads, instructions, memory, machine);
+  probe_compute(model, cpu, memory, machine);
   return machine;
 }
 

@@ -66,7 +66,10 @@ void refuse_wishes_beside_plan(const planner::Wishes& wishes) {
 planner::Placement place_or_read(const LoadedModel& loaded, const RunOptions& options,
                                  const planner::Workload& workload) {
   const planner::Machine machine =
-      probe_machine(loaded.model, options.wishes.threads, options.instructions);
+      probe_machine(loaded.model, {.threads = options.wishes.threads,
+                                   .max_cols = 0,
+                                   .instructions = options.instructions,
+                                   .compute = options.compute});
   if (options.plan_file.empty())
     return planner::place({loaded.model, workload, options.wishes,
                            probe_free(options.tiers.disk_directory), machine});
@@ -171,6 +174,7 @@ RunResult run_plan(const LoadedModel& loaded, const planner::Placement& placemen
   EngineOptions engine_options;
   engine_options.performer.tiers = options.tiers;
   engine_options.performer.instructions = options.instructions;
+  engine_options.performer.compute = options.compute;
   if (!options.activations_file.empty()) {
     activations = std::make_unique<ActivationLog>(options.activations_file);
     engine_options.performer.activations = activations.get();

@@ -19,6 +19,7 @@ struct RunOptions {
   std::string output;
   planner::Wishes wishes;
   TierOptions tiers;
+  kernels::Compute compute = kernels::Compute::kFloat32;
   std::string instructions;  // TRANSLOAD_CPU: forces an instruction set; tests
   std::string plan_file;     // a plan to run instead of choosing one
   std::string trace_file;

@@ -128,7 +128,7 @@ RunIdentity identity_of(const LoadedModel& loaded, const ScoreInput& input,
   return {{"command", "score"},
           {"model", loaded.identity},
           {"job", fmt::format("{:016x}", input.content_hash())},
-          {"compute", "float32"},
+          {"compute", std::string(name(options.run.compute))},
           {"window", fmt::format("{}", options.window)},
           {"stride", fmt::format("{}", options.stride)},
           {"token_logprobs", options.token_logprobs ? "yes" : "no"}};
