@@ -343,9 +343,7 @@ void CpuBackend::write_slots(std::span<const KvSlotWrite> writes, const KvShape&
 
 }  // namespace
 
-std::string_view name(Compute compute) {
-  return compute == Compute::kFast ? "fast" : "float32";
-}
+std::string_view name(Compute compute) { return compute == Compute::kFast ? "fast" : "float32"; }
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
   check_options(options);
