@@ -38,33 +38,38 @@ __m128i round8(__m256 x) {
   return bits;
 }
 
-// Columns c .. c + 7 of a row, of which `live` are there.
-template <quant::Format kFormat>
-__m128i load8(const std::byte* row, int64_t c, int64_t live) {
+// Columns c .. c + 7 of a row, or with kPart the `live` first of them and zeros.
+template <quant::Format kFormat, bool kPart>
+[[gnu::always_inline]] inline __m128i load8(const std::byte* row, int64_t c, int64_t live) {
   const auto mask = static_cast<__mmask8>((1U << live) - 1);
   if constexpr (kFormat == quant::Format::kF32) {
-    return round8(_mm256_maskz_loadu_ps(mask, row + 4 * c));
+    const auto* at = reinterpret_cast<const float*>(row + 4 * c);
+    return round8(kPart ? _mm256_maskz_loadu_ps(mask, at) : _mm256_loadu_ps(at));
   } else {
-    const __m128i bits = _mm_maskz_loadu_epi16(mask, row + 2 * c);
+    const auto* at = reinterpret_cast<const __m128i*>(row + 2 * c);
+    const __m128i bits = kPart ? _mm_maskz_loadu_epi16(mask, at) : _mm_loadu_si128(at);
     return kFormat == quant::Format::kBF16 ? bits : round8(_mm256_cvtph_ps(bits));
   }
 }
 
-template <quant::Format kFormat>
-__m512i lanes(const std::byte* at, int64_t stride, int64_t c, int64_t live) {
-  __m512i v = _mm512_castsi128_si512(load8<kFormat>(at, c, live));
-  v = _mm512_inserti32x4(v, load8<kFormat>(at + 4 * stride, c, live), 1);
-  v = _mm512_inserti32x4(v, load8<kFormat>(at + 8 * stride, c, live), 2);
-  return _mm512_inserti32x4(v, load8<kFormat>(at + 12 * stride, c, live), 3);
+template <quant::Format kFormat, bool kPart>
+[[gnu::always_inline]] inline __m512i lanes(const std::byte* at, int64_t stride, int64_t c,
+                                            int64_t live) {
+  __m512i v = _mm512_castsi128_si512(load8<kFormat, kPart>(at, c, live));
+  v = _mm512_inserti32x4(v, load8<kFormat, kPart>(at + 4 * stride, c, live), 1);
+  v = _mm512_inserti32x4(v, load8<kFormat, kPart>(at + 8 * stride, c, live), 2);
+  return _mm512_inserti32x4(v, load8<kFormat, kPart>(at + 12 * stride, c, live), 3);
 }
 
 // out[j] = columns c + 2 j and the next of 16 rows.
-template <quant::Format kFormat>
-void unpack(const RowVector& rows, int64_t c, int64_t live, __m512i* out) {
-  const __m512i a = lanes<kFormat>(rows.at, rows.stride, c, live);
-  const __m512i b = lanes<kFormat>(rows.at + rows.stride, rows.stride, c, live);
-  const __m512i d = lanes<kFormat>(rows.at + 2 * rows.stride, rows.stride, c, live);
-  const __m512i e = lanes<kFormat>(rows.at + 3 * rows.stride, rows.stride, c, live);
+template <quant::Format kFormat, bool kPart>
+[[gnu::always_inline]] inline void unpack8(const RowVector& rows, int64_t c, int64_t live,
+                                           __m512i* out) {
+  const std::byte* at = rows.at;
+  const __m512i a = lanes<kFormat, kPart>(at, rows.stride, c, live);
+  const __m512i b = lanes<kFormat, kPart>(at + rows.stride, rows.stride, c, live);
+  const __m512i d = lanes<kFormat, kPart>(at + 2 * rows.stride, rows.stride, c, live);
+  const __m512i e = lanes<kFormat, kPart>(at + 3 * rows.stride, rows.stride, c, live);
   const __m512i ab = _mm512_unpacklo_epi32(a, b);
   const __m512i de = _mm512_unpacklo_epi32(d, e);
   const __m512i ab_high = _mm512_unpackhi_epi32(a, b);
@@ -73,6 +78,15 @@ void unpack(const RowVector& rows, int64_t c, int64_t live, __m512i* out) {
   out[1] = _mm512_unpackhi_epi64(ab, de);
   out[2] = _mm512_unpacklo_epi64(ab_high, de_high);
   out[3] = _mm512_unpackhi_epi64(ab_high, de_high);
+}
+
+template <quant::Format kFormat>
+void unpack(const RowVector& rows, int64_t cols, __m512i* out) {
+  int64_t c = 0;
+  for (; c + kStep <= cols; c += kStep, out += kStep / 2) {
+    unpack8<kFormat, false>(rows, c, kStep, out);
+  }
+  if (c < cols) unpack8<kFormat, true>(rows, c, cols - c, out);
 }
 
 [[gnu::always_inline]] inline __m512 dot(__m512 sum, __m512i w, __m512i x) {
@@ -133,10 +147,7 @@ void multiply_format(const StoragePanelArgs& args) {
     RowVector rows[2];
     for (int64_t v = 0; v < vectors; ++v) {
       rows[v] = row_vector<Brain512>(args, row_bytes, row + v * Brain512::kLanes);
-      __m512i* out = panel + v * count;
-      for (int64_t c = 0; c < args.cols; c += kStep, out += kStep / 2) {
-        unpack<kFormat>(rows[v], c, args.cols - c < kStep ? args.cols - c : kStep, out);
-      }
+      unpack<kFormat>(rows[v], args.cols, panel + v * count);
     }
     if (vectors == 1) {
       multiply_rows<1>(args, rows);
@@ -154,7 +165,7 @@ void brain_row_avx512(const float* x, int64_t cols, std::byte* out) {
     const int64_t left = cols - c;
     const int64_t live = left < 0 ? 0 : left < kStep ? left : kStep;
     const __m128i eight =
-        load8<quant::Format::kF32>(reinterpret_cast<const std::byte*>(x), c, live);
+        load8<quant::Format::kF32, true>(reinterpret_cast<const std::byte*>(x), c, live);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 2 * c), eight);
   }
 }

@@ -60,9 +60,9 @@ struct Placing {
   bool two_tiers;
 };
 
-TEST_P(TinyModels, GiveTheSameWhereverThingsLie) {
+std::vector<Placing> placings() {
   using planner::AttentionSite;
-  const std::vector<Placing> placings = {
+  return {
       {"disk weights, one tier", {0, 0, 1}, {1, 0, 0}, {1, 0, 0}, AttentionSite::kDevice, false},
       {"disk KV, one tier", {.5, 0, .5}, {0, 0, 1}, {1, 0, 0}, AttentionSite::kDevice, false},
       {"host weights", {0, 1, 0}, {1, 0, 0}, {1, 0, 0}, AttentionSite::kDevice, true},
@@ -71,22 +71,51 @@ TEST_P(TinyModels, GiveTheSameWhereverThingsLie) {
       {"host attention", {.5, .5, 0}, {0, 1, 0}, {1, 0, 0}, AttentionSite::kHost, true},
       {"host attention, disk KV", {0, .5, .5}, {0, .3, .7}, {0, 1, 0}, AttentionSite::kHost, true},
   };
+}
+
+ListFeed run_placing(const layout::Model& model, const std::vector<TinySequence>& reference,
+                     const Placing& placing, kernels::Compute compute) {
+  planner::Wishes wishes;
+  wishes.weights = placing.weights;
+  wishes.kv = placing.kv;
+  wishes.activations = placing.activations;
+  if (placing.two_tiers) wishes.attention = placing.attention;
+  wishes.batch_size = 1;
+  wishes.num_batches = 2;
+  ListFeed feed = reference_feed(reference);
+  EngineOptions options = options_with_spill(::testing::TempDir());
+  options.performer.compute = compute;
+  Engine engine(model, plan_for(model, wishes, 45, 16), options);
+  engine.run(feed);
+  return feed;
+}
+
+TEST_P(TinyModels, GiveTheSameWhereverThingsLie) {
   const layout::Model model = tiny_model(GetParam());
   const std::vector<TinySequence> reference = tiny_reference(GetParam());
-  for (const Placing& placing : placings) {
+  for (const Placing& placing : placings()) {
     SCOPED_TRACE(placing.name);
-    planner::Wishes wishes;
-    wishes.weights = placing.weights;
-    wishes.kv = placing.kv;
-    wishes.activations = placing.activations;
-    if (placing.two_tiers) wishes.attention = placing.attention;
-    wishes.batch_size = 1;
-    wishes.num_batches = 2;
-    ListFeed feed = reference_feed(reference);
-    const planner::Plan plan = plan_for(model, wishes, 45, 16);
-    Engine engine(model, plan, options_with_spill(::testing::TempDir()));
-    engine.run(feed);
-    expect_reference(reference, feed);
+    expect_reference(reference, run_placing(model, reference, placing, kernels::Compute::kFloat32));
+  }
+}
+
+TEST_P(TinyModels, GiveTheSameBitsWhereverThingsLieInFast) {
+  const layout::Model model = tiny_model(GetParam());
+  const std::vector<TinySequence> reference = tiny_reference(GetParam());
+  ListFeed whole = reference_feed(reference);
+  EngineOptions options = options_with_spill(::testing::TempDir());
+  options.performer.compute = kernels::Compute::kFast;
+  Engine engine(model, plan_for(model, {}, 45, 16), options);
+  engine.run(whole);
+  for (const Placing& placing : placings()) {
+    SCOPED_TRACE(placing.name);
+    const ListFeed feed = run_placing(model, reference, placing, kernels::Compute::kFast);
+    EXPECT_EQ(feed.generated, whole.generated);
+    for (const auto& [request, steps] : whole.sampled)
+      for (size_t step = 0; step < steps.size(); ++step)
+        for (size_t i = 0; i < steps[step].top.size(); ++i)
+          ASSERT_EQ(feed.sampled.at(request)[step].top[i].logprob, steps[step].top[i].logprob)
+              << "request " << request << " step " << step;
   }
 }
 
