@@ -176,10 +176,10 @@ class Backend {
 };
 
 // What matmul computes with. kFloat32: weights are decoded, products and sums are float32.
-// kFast: Q4_0, Q4_1 and Q8_0 are multiplied as they are stored, with rows of x rounded to 8-bit
-// codes in groups of 32; F32, F16 and BF16 and x rounded to bfloat16 where the processor has
-// AVX-512-BF16. Other formats, and processors without AVX2, compute as in kFloat32. All else is
-// the same in both.
+// kFast: codes of weights are multiplied as they are stored, with rows of x rounded to 8-bit codes
+// in groups of 32 (scale = largest / 127); F32, F16, BF16 and x are rounded to bfloat16 where the
+// processor has AVX-512-BF16 and computed as in kFloat32 elsewhere. Without AVX2 all is as in
+// kFloat32. An infinity in x may become a NaN. All else is the same in both.
 enum class Compute : uint8_t { kFloat32, kFast };
 std::string_view name(Compute compute);  // "float32", "fast"
 

@@ -74,6 +74,22 @@ struct Vectors256 {
       out[j] = _mm256_and_si256(out[j], mask);
     }
   }
+  // (words >> shift) & mask, in words or in bytes (where no bits come over from the next byte).
+  static Codes bits(Codes words, int shift, int mask) {
+    return _mm256_and_si256(shift_right(words, shift), _mm256_set1_epi32(mask));
+  }
+  static Codes byte_bits(Codes bytes, int shift, int mask) {
+    return _mm256_and_si256(shift_right(bytes, shift), _mm256_set1_epi8(static_cast<char>(mask)));
+  }
+  static Codes shift_right(Codes words, int shift) {
+    return _mm256_srl_epi32(words, _mm_cvtsi32_si128(shift));
+  }
+  static Codes join(Codes low, Codes high, int shift) {
+    return _mm256_or_si256(low, _mm256_sll_epi32(high, _mm_cvtsi32_si128(shift)));
+  }
+  static Codes signed_byte(Codes words, int shift) {
+    return _mm256_srai_epi32(_mm256_sll_epi32(words, _mm_cvtsi32_si128(24 - shift)), 24);
+  }
   static Codes broadcast(const std::byte* four) {
     int32_t word = 0;
     std::memcpy(&word, four, sizeof word);

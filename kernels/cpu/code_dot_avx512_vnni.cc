@@ -81,9 +81,26 @@ struct Vnni512 {
     for (int j = 0; j < 4; ++j) out[j] = _mm512_xor_si512(out[j], _mm512_set1_epi8(-128));
   }
 
+  // (words >> shift) & mask, in words or in bytes (where no bits come over from the next byte).
+  static Codes bits(Codes words, int shift, int mask) {
+    return _mm512_and_si512(shift_right(words, shift), _mm512_set1_epi32(mask));
+  }
+  static Codes byte_bits(Codes bytes, int shift, int mask) {
+    return _mm512_and_si512(shift_right(bytes, shift), _mm512_set1_epi8(static_cast<char>(mask)));
+  }
+  static Codes shift_right(Codes words, int shift) {
+    return _mm512_srl_epi32(words, _mm_cvtsi32_si128(shift));
+  }
+  static Codes join(Codes low, Codes high, int shift) {
+    return _mm512_or_si512(low, _mm512_sll_epi32(high, _mm_cvtsi32_si128(shift)));
+  }
+  static Codes signed_byte(Codes words, int shift) {
+    return _mm512_srai_epi32(_mm512_sll_epi32(words, _mm_cvtsi32_si128(24 - shift)), 24);
+  }
+
   template <class Format>
   static constexpr int run() {
-    return kCodeVectors;
+    return kCodeVectors / Format::kScales;
   }
   // What codes of W hold too much, times the codes of x.
   template <class Format>
@@ -92,19 +109,19 @@ struct Vnni512 {
     return _mm512_slli_epi32(_mm512_set1_epi32(minus_sum), Format::kOffsetBits);
   }
   template <class Format, int kM, int kV>
-  [[gnu::always_inline]] static void add_run(const CodeGroup<Vnni512>* const (&w)[kV], int,
+  [[gnu::always_inline]] static void add_run(const CodeGroup<Vnni512>* const (&w)[kV], int first,
                                              const CodeRow* x, int64_t column,
                                              Codes (&sums)[kM][kV]) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kCodeVectors; ++j) {
+    for (int j = 0; j < kCodeVectors / Format::kScales; ++j) {
 #pragma GCC unroll 8
       for (int m = 0; m < kM; ++m) {
         int32_t four = 0;
-        std::memcpy(&four, x[m].codes + column + 4 * j, sizeof four);
+        std::memcpy(&four, x[m].codes + column + 4 * (first + j), sizeof four);
         const Codes of = _mm512_set1_epi32(four);
 #pragma GCC unroll 2
         for (int v = 0; v < kV; ++v) {
-          sums[m][v] = _mm512_dpbusd_epi32(sums[m][v], w[v]->codes[j], of);
+          sums[m][v] = _mm512_dpbusd_epi32(sums[m][v], w[v]->codes[first + j], of);
         }
       }
     }

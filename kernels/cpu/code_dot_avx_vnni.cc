@@ -22,7 +22,7 @@ struct Vnni256 : Vectors256<Vnni256> {
 
   template <class Format>
   static constexpr int run() {
-    return kCodeVectors;
+    return kCodeVectors / Format::kScales;
   }
   // What codes of W hold too much, times the codes of x.
   template <class Format>
@@ -31,17 +31,17 @@ struct Vnni256 : Vectors256<Vnni256> {
     return _mm256_slli_epi32(_mm256_set1_epi32(minus_sum), Format::kOffsetBits);
   }
   template <class Format, int kM, int kV>
-  [[gnu::always_inline]] static void add_run(const CodeGroup<Vnni256>* const (&w)[kV], int,
+  [[gnu::always_inline]] static void add_run(const CodeGroup<Vnni256>* const (&w)[kV], int first,
                                              const CodeRow* x, int64_t column,
                                              Codes (&sums)[kM][kV]) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kCodeVectors; ++j) {
+    for (int j = 0; j < kCodeVectors / Format::kScales; ++j) {
 #pragma GCC unroll 8
       for (int m = 0; m < kM; ++m) {
-        const Codes of = broadcast(x[m].codes + column + 4 * j);
+        const Codes of = broadcast(x[m].codes + column + 4 * (first + j));
 #pragma GCC unroll 2
         for (int v = 0; v < kV; ++v) {
-          sums[m][v] = _mm256_dpbusd_avx_epi32(sums[m][v], w[v]->codes[j], of);
+          sums[m][v] = _mm256_dpbusd_avx_epi32(sums[m][v], w[v]->codes[first + j], of);
         }
       }
     }

@@ -2,7 +2,7 @@
 // many from a panel that is unpacked once. See code_dot_inl.h for the arithmetic, the same in both.
 #pragma once
 
-#include "kernels/cpu/code_dot_inl.h"
+#include "kernels/cpu/code_formats_inl.h"
 
 namespace transload::kernels::cpu {
 
@@ -53,10 +53,9 @@ void multiply_many(const StoragePanelArgs& args) {
     const int64_t vectors = args.rows - row <= Isa::kLanes ? 1 : 2;
     RowVector rows[2];
     for (int64_t v = 0; v < vectors; ++v) {
-      rows[v] = row_vector<Isa>(args, groups * Format::kBytes, row + v * Isa::kLanes);
-      const std::byte* at = rows[v].at;
-      for (int64_t g = 0; g < groups; ++g, at += Format::kBytes) {
-        Format::template unpack<Isa>(at, rows[v].stride, panel[v * groups + g]);
+      rows[v] = row_vector<Isa>(args, format_row_bytes<Format>(args.cols), row + v * Isa::kLanes);
+      for (int64_t g = 0; g < groups; ++g) {
+        Format::template unpack<Isa>(rows[v].at, rows[v].stride, g, panel[v * groups + g]);
       }
     }
     if (vectors == 1) {
@@ -90,6 +89,12 @@ void multiply_codes(const StoragePanelArgs& args) {
       return multiply_format<Isa, Q4_0>(args);
     case quant::Format::kQ4_1:
       return multiply_format<Isa, Q4_1>(args);
+    case quant::Format::kQ4_K:
+      return multiply_format<Isa, Q45_K<false>>(args);
+    case quant::Format::kQ5_K:
+      return multiply_format<Isa, Q45_K<true>>(args);
+    case quant::Format::kQ6_K:
+      return multiply_format<Isa, Q6_K>(args);
     default:
       return multiply_format<Isa, Q8_0>(args);
   }

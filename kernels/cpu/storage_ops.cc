@@ -31,6 +31,9 @@ StorageOps storage_ops(quant::Format format, InstructionSet set) {
     case quant::Format::kQ4_0:
     case quant::Format::kQ4_1:
     case quant::Format::kQ8_0:
+    case quant::Format::kQ4_K:
+    case quant::Format::kQ5_K:
+    case quant::Format::kQ6_K:
       if (wide && extensions().avx512_vnni) return {code_row_avx2, multiply_codes_avx512_vnni};
       if (set == InstructionSet::kAvxVnni) return {code_row_avx2, multiply_codes_avx_vnni};
       return {code_row_avx2, multiply_codes_avx2};
@@ -39,9 +42,8 @@ StorageOps storage_ops(quant::Format format, InstructionSet set) {
     case quant::Format::kBF16:
       if (wide && extensions().avx512_bf16) return {brain_row_avx512, multiply_brain_avx512};
       return {};
-    default:
-      return {};
   }
+  return {};
 }
 
 }  // namespace transload::kernels::cpu

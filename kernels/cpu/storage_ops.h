@@ -56,7 +56,7 @@ struct StorageOps {
 
 // Rows of x in int8 codes, a scale a group: [cols] codes, then GroupTerms a group. AVX2.
 void code_row_avx2(const float* x, int64_t cols, std::byte* out);
-// Q4_0, Q4_1 and Q8_0 by integer dot products. All give the same bits.
+// Q4_0, Q4_1, Q8_0 and K formats by integer dot products. All give the same bits.
 void multiply_codes_avx2(const StoragePanelArgs& args);
 void multiply_codes_avx_vnni(const StoragePanelArgs& args);
 void multiply_codes_avx512_vnni(const StoragePanelArgs& args);
