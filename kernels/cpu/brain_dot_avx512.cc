@@ -84,6 +84,7 @@ template <quant::Format kFormat>
 void unpack(const RowVector& rows, int64_t cols, __m512i* out) {
   int64_t c = 0;
   for (; c + kStep <= cols; c += kStep, out += kStep / 2) {
+    prefetch_next<Brain512>(rows, c / kStep, cols / kStep);
     unpack8<kFormat, false>(rows, c, kStep, out);
   }
   if (c < cols) unpack8<kFormat, true>(rows, c, cols - c, out);

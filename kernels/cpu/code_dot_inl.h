@@ -98,6 +98,7 @@ void multiply_few(const StoragePanelArgs& args, int64_t first_x) {
     typename Isa::Floats sums[kM][1];
     for (int m = 0; m < kM; ++m) sums[m][0] = Isa::set(0);
     for (int64_t g = 0; g < groups; ++g) {
+      prefetch_next<Isa>(rows, g, groups);
       CodeGroup<Isa> group;
       Format::template unpack<Isa>(rows.at, rows.stride, g, group);
       const CodeGroup<Isa>* const w[1] = {&group};

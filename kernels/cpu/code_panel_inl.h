@@ -55,6 +55,7 @@ void multiply_many(const StoragePanelArgs& args) {
     for (int64_t v = 0; v < vectors; ++v) {
       rows[v] = row_vector<Isa>(args, format_row_bytes<Format>(args.cols), row + v * Isa::kLanes);
       for (int64_t g = 0; g < groups; ++g) {
+        prefetch_next<Isa>(rows[v], g, groups);
         Format::template unpack<Isa>(rows[v].at, rows[v].stride, g, panel[v * groups + g]);
       }
     }
