@@ -55,10 +55,11 @@ template <quant::Format kFormat, bool kPart>
 template <quant::Format kFormat, bool kPart>
 [[gnu::always_inline]] inline __m512i lanes(const std::byte* at, int64_t stride, int64_t c,
                                             int64_t live) {
-  __m512i v = _mm512_castsi128_si512(load8<kFormat, kPart>(at, c, live));
-  v = _mm512_inserti32x4(v, load8<kFormat, kPart>(at + 4 * stride, c, live), 1);
-  v = _mm512_inserti32x4(v, load8<kFormat, kPart>(at + 8 * stride, c, live), 2);
-  return _mm512_inserti32x4(v, load8<kFormat, kPart>(at + 12 * stride, c, live), 3);
+  const auto row = [&](int64_t lane) { return load8<kFormat, kPart>(at + lane * stride, c, live); };
+  __m512i v = _mm512_castsi128_si512(row(0));
+  v = _mm512_inserti32x4(v, row(4), 1);
+  v = _mm512_inserti32x4(v, row(8), 2);
+  return _mm512_inserti32x4(v, row(12), 3);
 }
 
 // out[j] = columns c + 2 j and the next of 16 rows.
