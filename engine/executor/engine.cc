@@ -34,14 +34,16 @@ Engine::Engine(const layout::Model& model, const planner::Plan& plan, const Engi
   const auto slots = static_cast<size_t>(plan.row_slots());
   state_.active.resize(slots);
   state_.waiting.reserve(slots);
-  waiting_.reserve(slots);
+  waiting_.reserve(slots + 1);
 }
 
 Engine::~Engine() = default;
 
-// Keeps as many sequences ready as there are row slots.
+// Keeps as many sequences ready as there are row slots, and one more: it says whether a sweep is
+// the last, so that no weights are loaded ahead of one that never comes.
 void Engine::fill_waiting(Feed& feed) {
-  while (!feed_ended_ && waiting_.size() < state_.active.size()) {
+  const size_t slots = state_.active.size();
+  while (!feed_ended_ && waiting_.size() <= slots) {
     std::optional<Sequence> sequence = feed.next();
     if (!sequence) {
       feed_ended_ = true;
@@ -50,9 +52,10 @@ void Engine::fill_waiting(Feed& feed) {
     }
   }
   state_.waiting.clear();
-  for (const Sequence& sequence : waiting_)
-    state_.waiting.push_back({sequence.prompt_tokens, sequence.max_new_tokens, sequence.head_rows});
-  state_.more_waiting = !feed_ended_;
+  for (size_t i = 0; i < std::min(slots, waiting_.size()); ++i)
+    state_.waiting.push_back(
+        {waiting_[i].prompt_tokens, waiting_[i].max_new_tokens, waiting_[i].head_rows});
+  state_.more_waiting = waiting_.size() > slots;
 }
 
 void Engine::wait_for(const planner::Dependencies& needs, Feed& feed, const planner::Sweep& sweep) {

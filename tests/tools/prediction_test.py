@@ -53,9 +53,9 @@ class Throttled(MeasuredTest):
 @needs_model
 class Overlap(MeasuredTest):
     def test_with_loads_as_long_as_compute_a_sweep_takes_at_most_a_fifth_more(self):
-        job = self.job(token_requests(48, 8, 6))
+        job = self.job(token_requests(48, 1, 8))
         flags = ["--weights", "0/100/0", "--kv", "100/0/0", "--batch-size", 48, "--num-batches", 1,
-                 "--threads", 1, "--link-rate"]
+                 "--threads", 1, "--device-memory", "260MB", "--link-rate"]
         rate = 150_000_000
         seen = []
         for _ in range(2 * TRIES):
@@ -64,7 +64,8 @@ class Overlap(MeasuredTest):
             compute = sweep_lane_s(summary, "device_compute")
             ratio = summary["decode_sweep_s"] / max(load, compute)
             seen.append((round(load / compute, 2), round(ratio, 2)))
-            if abs(math.log(load / compute)) < math.log(1.15) and ratio <= 1.2:
+            # Without overlap a sweep would take the sum: at least 1.7 times the longer one.
+            if abs(math.log(load / compute)) < math.log(1.4) and ratio <= 1.2:
                 return
             # A rate at which the loads of a sweep take as long as its compute did.
             rate = int(summary["lanes"]["host_to_device"]["bytes"] / summary["sweeps"] / compute)
