@@ -93,7 +93,7 @@ class Source(DiskTest):
         model = self.synth(SHAPE, "--shards", 2)
         process = self.start("generate", "--model", model, "--input",
                              self.job(token_requests(1, 8, 2000)), "--output",
-                             self.path("out.jsonl"), *SPILLS, "--disk-rate", "20MB")
+                             self.path("out.jsonl"), *SPILLS, "--disk-rate", "40MB")
         flags = {}
 
         def look():
@@ -217,9 +217,9 @@ class Directory(DiskTest):
         directory = self.path("spill")
         output = self.path("out.jsonl")
         process = self.start("generate", "--model", tiny(), "--input",
-                             self.job(token_requests(40, 40, 200)), "--output", output, *SPILLS,
+                             self.job(token_requests(40, 40, 24)), "--output", output, *SPILLS,
                              "--batch-size", 4, "--num-batches", 1, "--disk-dir", directory,
-                             "--disk-rate", "20MB")
+                             "--disk-rate", "40MB")
         self.assertTrue(wait_for(lambda: os.path.exists(output) and os.path.getsize(output) > 0))
         status, _, err = interrupt(process, number)
         self.assertIn(status, (75, -number), err)
