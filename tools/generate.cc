@@ -89,8 +89,8 @@ void add_generate(CLI::App& app, int& status) {
     if (!options->chat_now.empty() && !engine::is_chat_moment(options->chat_now))
       throw Error(Kind::kUsage, "--chat-now: '" + options->chat_now +
                                     "' is no moment; write 2024-07-26 or 2024-07-26T10:00:00");
-    status = status_of(engine::generate(
-        {read_run_flags(options->run), options->defaults, options->chat_now}));
+    status = status_of(
+        engine::generate({read_run_flags(options->run), options->defaults, options->chat_now}));
   });
 }
 

@@ -218,8 +218,7 @@ engine::RunOptions read_run_flags(const RunFlags& flags) {
   else if (!planner::wants_two_tiers(wishes))
     refuse_without_host(flags);
   refuse_overwriting(options);
-  if (options.tiers.disk_directory.empty())
-    options.tiers.disk_directory = spill_directory();
+  if (options.tiers.disk_directory.empty()) options.tiers.disk_directory = spill_directory();
   if (const char* forced = std::getenv("TRANSLOAD_CPU"); forced != nullptr)
     options.instructions = forced;
   return options;

@@ -169,7 +169,8 @@ class Job {
   layout::Model model_;
 };
 
-// While it lives the process may map no more than it has now.
+// While it lives the process may map little more than it has now: what threads and allocators take,
+// and not the memory of run_large.
 class NoMoreMemory {
  public:
   NoMoreMemory() {
@@ -177,7 +178,7 @@ class NoMoreMemory {
     int64_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
     rlimit limit = before_;
-    limit.rlim_cur = static_cast<rlim_t>(pages * kPageBytes + kMiB);
+    limit.rlim_cur = static_cast<rlim_t>(pages * kPageBytes + 64 * kMiB);
     ::setrlimit(RLIMIT_AS, &limit);
   }
   NoMoreMemory(const NoMoreMemory&) = delete;

@@ -24,6 +24,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::abort();
   }
 
+  engine::RequestReader batch({&tokenizer, {}, {kPositions, 257}}, engine::JobFormat::kBatch);
+  const auto body = batch.read(line, 1);
+  if (const auto* good = std::get_if<engine::Request>(&body)) {
+    if (good->samples < 1 || good->samples > engine::kMaxSamples) std::abort();
+  }
+
   engine::ScoreReader scores({&tokenizer, {kPositions, 257}, 8, 4});
   const auto score = scores.read(line, 1);
   if (const auto* good = std::get_if<engine::ScoreRequest>(&score)) {

@@ -18,7 +18,7 @@ def user(content):
     return [{"role": "user", "content": content}]
 
 
-class Chat(unittest.TestCase):
+class Jobs(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -45,6 +45,8 @@ class Chat(unittest.TestCase):
         with open(self.path(output), encoding="utf-8") as file:
             return {record["id"]: record for record in map(json.loads, file)}
 
+
+class Chat(Jobs):
     def test_is_the_rendered_prompt(self):
         self.make()
         prompt = "<|im_start|>user\nHé?<|im_end|>\n<|im_start|>assistant\n"
@@ -86,7 +88,9 @@ class Chat(unittest.TestCase):
         self.assertEqual(self.generate(lines), whole)
         self.generate(lines, "--chat-now", "2021-01-01", status=2)
 
-    @unittest.skipUnless(os.environ.get("TRANSLOAD_MODEL"), "TRANSLOAD_MODEL is not set")
+
+@unittest.skipUnless(os.environ.get("TRANSLOAD_MODEL"), "TRANSLOAD_MODEL is not set")
+class Reference(Jobs):
     def test_smollm2_answers_as_the_reference(self):
         self.model = os.environ["TRANSLOAD_MODEL"]
         with open(os.path.join(DATA, "smollm2.json"), encoding="utf-8") as file:
