@@ -1,6 +1,7 @@
 """Processors and builds: each instruction set, and what is optional when configuring."""
 
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -8,7 +9,7 @@ import unittest
 from measured import MeasuredTest, token_requests
 from support import main, read_records, tiny
 
-SETS = ("baseline", "sse4", "avx2", "avx512")
+SETS = ("baseline", "sse4", "avx2", "avx512")  # at least these
 MODELS = ("llama-gqa-tied", "opt-preln", "gpt-neox-parallel")
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
@@ -27,25 +28,26 @@ class Processors(MeasuredTest):
         self.assertIn(name, run.summary["compute"])
         return {key: record["token_ids"] for key, record in read_records(output).items()}
 
+    def known_sets(self):
+        """Those that the error about an unknown one lists."""
+        run = self.run_job(tiny(), token_requests(1, 4, 1), status=2, TRANSLOAD_CPU="avx1024")
+        lines = [line for line in run.err.splitlines() if "error" in line]
+        self.assertEqual(len(lines), 1, run.err)
+        self.assertIn("'avx1024' is not known: use ", lines[0])
+        return re.split(r", | or ", lines[0].rsplit("use ", 1)[1])
+
     def test_all_instruction_sets_give_the_same_greedy_tokens(self):
         for model in MODELS:
             with self.subTest(model=model):
-                tokens = {name: self.run_set(tiny(model), name) for name in SETS}
+                tokens = {name: self.run_set(tiny(model), name) for name in self.known_sets()}
                 tokens = {name: what for name, what in tokens.items() if what is not None}
                 self.assertIn("baseline", tokens)
                 self.assertEqual(len(tokens["baseline"]), 5)
                 for name, what in tokens.items():
                     self.assertEqual(what, tokens["baseline"], name)
 
-    def test_an_unknown_instruction_set_is_an_error_of_one_line(self):
-        run = self.measure("generate", "--model", tiny(), "--input",
-                           self.job(token_requests(1, 4, 1)), "--output", self.fresh(),
-                           TRANSLOAD_CPU="avx1024")
-        self.assertEqual(run.status, 2, run.err)
-        lines = [line for line in run.err.splitlines() if "error" in line]
-        self.assertEqual(len(lines), 1, run.err)
-        self.assertIn("avx1024", lines[0])
-        self.assertIn("use baseline, sse4, avx2 or avx512", lines[0])
+    def test_an_unknown_instruction_set_is_an_error_of_one_line_that_lists_the_known(self):
+        self.assertLessEqual(set(SETS), set(self.known_sets()))
 
 
 class Configure(unittest.TestCase):
