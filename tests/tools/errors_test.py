@@ -49,9 +49,9 @@ class Flags(ErrorsTest):
             ("--batch-size.*'0'", "--batch-size", 0), ("--num-batches.*'x'", "--num-batches", "x"),
             ("--prefill-tokens.*'-1'", "--prefill-tokens", -1), ("5000", "--threads", 5000),
             ("--prefill-tokens 3 .*6 tokens", "--prefill-tokens", 3),
-            ("--attention: 'gpu'", "--attention", "gpu"), ("--seed", "--seed", "abc")])
+            ("--attention: 'gpu'", "--attention", "gpu"),
+            ("--compute: 'bfloat8'", "--compute", "bfloat8"), ("--seed", "--seed", "abc")])
         self.check_flags("unsupported", [("cuda", "--device", "cuda"),
-                                         ("bfloat8", "--compute", "bfloat8"),
                                          ("disk", "--activations", "50/0/50")])
 
     def test_wrong_sizes_rates_and_shares_show_an_example(self):
