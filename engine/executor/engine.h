@@ -53,8 +53,10 @@ struct RunStats {
 
 class Engine {
  public:
-  // Takes all memory. Errors: those of check_fits, TierMemory and the backends.
+  // Takes all memory. Model and plan outlive the engine. Errors: those of check_fits, TierMemory
+  // and the backends.
   Engine(const layout::Model& model, const planner::Plan& plan, const EngineOptions& options);
+  Engine(const layout::Model& model, planner::Plan&& plan, const EngineOptions& options) = delete;
   ~Engine();
 
   // Computes everything that the feed gives. Call once.

@@ -85,7 +85,8 @@ ListFeed run_placing(const layout::Model& model, const std::vector<TinySequence>
   ListFeed feed = reference_feed(reference);
   EngineOptions options = options_with_spill(::testing::TempDir());
   options.performer.compute = compute;
-  Engine engine(model, plan_for(model, wishes, 45, 16), options);
+  const planner::Plan plan = plan_for(model, wishes, 45, 16);
+  Engine engine(model, plan, options);
   engine.run(feed);
   return feed;
 }
@@ -105,7 +106,8 @@ TEST_P(TinyModels, GiveTheSameBitsWhereverThingsLieInFast) {
   ListFeed whole = reference_feed(reference);
   EngineOptions options = options_with_spill(::testing::TempDir());
   options.performer.compute = kernels::Compute::kFast;
-  Engine engine(model, plan_for(model, {}, 45, 16), options);
+  const planner::Plan plan = plan_for(model, {}, 45, 16);
+  Engine engine(model, plan, options);
   engine.run(whole);
   for (const Placing& placing : placings()) {
     SCOPED_TRACE(placing.name);
