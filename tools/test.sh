@@ -30,11 +30,11 @@ run_fuzz() {
   local seconds=$1 targets name seeds dictionary
   shift
   install_packages build fuzz
-  build fuzz
   targets=("$@")
   if [ ${#targets[@]} -eq 0 ]; then
     for name in "$root"/tests/fuzz/*_fuzz.cc; do targets+=("$(basename "$name" .cc)"); done
   fi
+  build fuzz "${targets[@]}"
   export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
   ASAN_SYMBOLIZER_PATH=$(command -v llvm-symbolizer-16 || command -v llvm-symbolizer || true)
   export ASAN_SYMBOLIZER_PATH
