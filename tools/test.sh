@@ -18,8 +18,6 @@ run_ctest() {
   find_model
   export TRANSLOAD_MODEL=$model
   export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-  # Tests that count allocations replace operator new, and not each form of delete.
-  export ASAN_OPTIONS=alloc_dealloc_mismatch=0
   # ThreadSanitizer's shadow has no room for a fully randomised address space.
   if [ "$preset" = tsan ] && setarch -R true 2>/dev/null; then
     launcher=(setarch -R)
