@@ -16,7 +16,9 @@ namespace transload::kernels::cpu {
 namespace {
 
 constexpr int64_t kStep = 8;  // columns that are brought at once
-constexpr int kTile = 6;      // rows of x that share a pass over two vectors of W
+constexpr int kTile = 8;      // rows of x that share a pass over two vectors of W
+
+constexpr int64_t kLanes = 16;
 
 struct Brain512 {
   static constexpr int64_t kLanes = 16;
@@ -135,6 +137,7 @@ template <int kV>
 void multiply_rows(const StoragePanelArgs& args, const RowVector* rows) {
   int64_t i = 0;
   for (; i + kTile <= args.m; i += kTile) multiply_tile<kTile, kV>(args, rows, i);
+  for (; i + 4 <= args.m; i += 4) multiply_tile<4, kV>(args, rows, i);
   for (; i + 2 <= args.m; i += 2) multiply_tile<2, kV>(args, rows, i);
   if (i < args.m) multiply_tile<1, kV>(args, rows, i);
 }
@@ -159,16 +162,21 @@ void multiply_format(const StoragePanelArgs& args) {
   }
 }
 
+void store16(__m512 x, std::byte* out) {
+  const __m256bh rounded = _mm512_cvtneps_pbh(x);
+  std::memcpy(out, &rounded, sizeof rounded);
+}
+
 }  // namespace
 
 void brain_row_avx512(const float* x, int64_t cols, std::byte* out) {
   const int64_t bytes = x_row_bytes(cols);
-  for (int64_t c = 0; 2 * c < bytes; c += kStep) {
-    const int64_t left = cols - c;
-    const int64_t live = left < 0 ? 0 : left < kStep ? left : kStep;
-    const __m128i eight =
-        load8<quant::Format::kF32, true>(reinterpret_cast<const std::byte*>(x), c, live);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 2 * c), eight);
+  int64_t c = 0;
+  for (; c + kLanes <= cols; c += kLanes) store16(_mm512_loadu_ps(x + c), out + 2 * c);
+  for (; 2 * c < bytes; c += kLanes) {
+    const int64_t live = cols > c ? cols - c : 0;
+    const auto mask = static_cast<__mmask16>((1U << live) - 1);
+    store16(_mm512_maskz_loadu_ps(mask, x + c), out + 2 * c);
   }
 }
 

@@ -44,8 +44,9 @@ template <class Isa, class Format, int kM, int kV>
 #pragma GCC unroll 8
   for (int m = 0; m < kM; ++m) {
     const GroupTerms& of = x[m].terms[g];
+    const int32_t minus_half = half == 0 ? of.minus_half : of.minus_sum - of.minus_half;
     const auto start =
-        Isa::template start<Format>(Format::kScales == 1 ? of.minus_sum : of.minus_half[half]);
+        Isa::template start<Format>(Format::kScales == 1 ? of.minus_sum : minus_half);
 #pragma GCC unroll 2
     for (int v = 0; v < kV; ++v) whole[m][v] = start;
   }

@@ -27,9 +27,9 @@ constexpr int64_t storage_scratch_bytes(int64_t cols) {
 // What a group of x adds to products: x = scale * code.
 struct GroupTerms {
   float scale = 0;
-  float scaled_sum = 0;        // scale * sum of the codes
-  int32_t minus_sum = 0;       // -sum of the codes
-  int32_t minus_half[2] = {};  // the same of each half
+  float scaled_sum = 0;    // scale * sum of the codes
+  int32_t minus_sum = 0;   // -sum of the codes
+  int32_t minus_half = 0;  // the same of the first half
 };
 
 // y[i, r] = sum_c x[i, c] * W[first + r, c] (+ bias[r]), r < rows <= kStoragePanel
