@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <utility>
 
 #include "hwy/base.h"
 #include "kernels/cpu/storage_ops.h"
@@ -16,7 +17,8 @@ namespace transload::kernels::cpu {
 namespace {
 
 constexpr int64_t kStep = 8;  // columns that are brought at once
-constexpr int kTile = 8;      // rows of x that share a pass over two vectors of W
+using FewRows = std::make_index_sequence<8>;
+constexpr int kTile = 8;  // rows of x that share a pass over two vectors of W
 
 constexpr int64_t kLanes = 16;
 
@@ -105,6 +107,28 @@ void unpack(const RowVector& rows, int64_t cols, __m512i* out) {
 
 int64_t pairs(int64_t cols) { return (cols + kStep - 1) / kStep * (kStep / 2); }
 
+// A pair of columns of kM rows of x times kV vectors of rows of W.
+template <int kM, int kV>
+[[gnu::always_inline]] inline void add_pairs(const std::byte* x, int64_t row_bytes,
+                                             const __m512i (&w)[kV], __m512 (&sums)[kM][kV]) {
+#pragma GCC unroll 8
+  for (int m = 0; m < kM; ++m) {
+    const __m512i of = broadcast(x + m * row_bytes);
+#pragma GCC unroll 2
+    for (int v = 0; v < kV; ++v) sums[m][v] = dot(sums[m][v], w[v], of);
+  }
+}
+
+template <int kM, int kV>
+void store_tile(const StoragePanelArgs& args, const RowVector* rows, int64_t first_x,
+                const __m512 (&sums)[kM][kV]) {
+#pragma GCC unroll 8
+  for (int m = 0; m < kM; ++m) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kV; ++v) store_sums<Brain512>(args, rows[v], first_x + m, sums[m][v]);
+  }
+}
+
 // kM rows of x times kV vectors of rows of W in pairs of columns.
 template <int kM, int kV>
 void multiply_tile(const StoragePanelArgs& args, const RowVector* rows, int64_t first_x) {
@@ -119,22 +143,50 @@ void multiply_tile(const StoragePanelArgs& args, const RowVector* rows, int64_t 
     for (int v = 0; v < kV; ++v) sums[m][v] = _mm512_setzero_ps();
   }
   for (int64_t p = 0; p < count; ++p) {
-#pragma GCC unroll 8
-    for (int m = 0; m < kM; ++m) {
-      const __m512i of = broadcast(x + m * row_bytes + 4 * p);
-#pragma GCC unroll 2
-      for (int v = 0; v < kV; ++v) sums[m][v] = dot(sums[m][v], w[v * count + p], of);
-    }
+    __m512i pair[kV];
+    for (int v = 0; v < kV; ++v) pair[v] = w[v * count + p];
+    add_pairs<kM, kV>(x + 4 * p, row_bytes, pair, sums);
   }
-#pragma GCC unroll 8
-  for (int m = 0; m < kM; ++m) {
-#pragma GCC unroll 2
-    for (int v = 0; v < kV; ++v) store_sums<Brain512>(args, rows[v], first_x + m, sums[m][v]);
-  }
+  store_tile<kM, kV>(args, rows, first_x, sums);
 }
 
-template <int kV>
-void multiply_rows(const StoragePanelArgs& args, const RowVector* rows) {
+// Few rows of x: columns are used as they are brought. Two vectors keep the adders busy.
+template <quant::Format kFormat, int kM, int kV>
+void multiply_few(const StoragePanelArgs& args, const RowVector* rows) {
+  const int64_t row_bytes = x_row_bytes(args.cols);
+  const int64_t steps = args.cols / kStep;
+  __m512 sums[kM][kV];
+  for (int m = 0; m < kM; ++m) {
+    for (int v = 0; v < kV; ++v) sums[m][v] = _mm512_setzero_ps();
+  }
+  __m512i w[kV][kStep / 2];
+  const auto add = [&](int64_t step) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kStep / 2; ++p) {
+      __m512i pair[kV];
+      for (int v = 0; v < kV; ++v) pair[v] = w[v][p];
+      add_pairs<kM, kV>(args.x + 2 * kStep * step + 4 * p, row_bytes, pair, sums);
+    }
+  };
+  for (int64_t step = 0; step < steps; ++step) {
+    for (int v = 0; v < kV; ++v) {
+      prefetch_next<Brain512>(rows[v], step, steps, kV);
+      unpack8<kFormat, false>(rows[v], step * kStep, kStep, w[v]);
+    }
+    add(step);
+  }
+  if (const int64_t left = args.cols % kStep; left != 0) {
+    for (int v = 0; v < kV; ++v) unpack8<kFormat, true>(rows[v], steps * kStep, left, w[v]);
+    add(steps);
+  }
+  store_tile<kM, kV>(args, rows, 0, sums);
+}
+
+// Many rows of x: from a panel that is unpacked once.
+template <quant::Format kFormat, int kV>
+void multiply_many(const StoragePanelArgs& args, const RowVector* rows) {
+  auto* const panel = reinterpret_cast<__m512i*>(args.scratch);
+  for (int v = 0; v < kV; ++v) unpack<kFormat>(rows[v], args.cols, panel + v * pairs(args.cols));
   int64_t i = 0;
   for (; i + kTile <= args.m; i += kTile) multiply_tile<kTile, kV>(args, rows, i);
   for (; i + 4 <= args.m; i += 4) multiply_tile<4, kV>(args, rows, i);
@@ -142,22 +194,26 @@ void multiply_rows(const StoragePanelArgs& args, const RowVector* rows) {
   if (i < args.m) multiply_tile<1, kV>(args, rows, i);
 }
 
+template <quant::Format kFormat, int kV, size_t... kM>
+void multiply_rows(const StoragePanelArgs& args, const RowVector* rows,
+                   std::index_sequence<kM...>) {
+  constexpr void (*kFew[])(const StoragePanelArgs&, const RowVector*) = {
+      multiply_few<kFormat, static_cast<int>(kM) + 1, kV>...};
+  if (args.m > static_cast<int64_t>(sizeof...(kM))) return multiply_many<kFormat, kV>(args, rows);
+  kFew[args.m - 1](args, rows);
+}
+
 template <quant::Format kFormat>
 void multiply_format(const StoragePanelArgs& args) {
   const int64_t row_bytes = args.cols * (kFormat == quant::Format::kF32 ? 4 : 2);
-  const int64_t count = pairs(args.cols);
-  auto* const panel = reinterpret_cast<__m512i*>(args.scratch);
-  for (int64_t row = 0; row < args.rows; row += 2 * Brain512::kLanes) {
-    const int64_t vectors = args.rows - row <= Brain512::kLanes ? 1 : 2;
+  for (int64_t row = 0; row < args.rows; row += 2 * kLanes) {
     RowVector rows[2];
-    for (int64_t v = 0; v < vectors; ++v) {
-      rows[v] = row_vector<Brain512>(args, row_bytes, row + v * Brain512::kLanes);
-      unpack<kFormat>(rows[v], args.cols, panel + v * count);
-    }
-    if (vectors == 1) {
-      multiply_rows<1>(args, rows);
+    rows[0] = row_vector<Brain512>(args, row_bytes, row);
+    if (args.rows - row <= kLanes) {
+      multiply_rows<kFormat, 1>(args, rows, FewRows());
     } else {
-      multiply_rows<2>(args, rows);
+      rows[1] = row_vector<Brain512>(args, row_bytes, row + kLanes);
+      multiply_rows<kFormat, 2>(args, rows, FewRows());
     }
   }
 }
