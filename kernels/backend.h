@@ -186,7 +186,7 @@ std::string_view name(Compute compute);  // "float32", "fast"
 struct CpuOptions {
   int threads = 1;
   int64_t max_cols = 0;  // longest row that matmul will meet: sizes the scratch
-  // "" = best at hand; "baseline", "sse4", "avx2", "avx_vnni", "avx512" force one
+  // "" = best at hand; "baseline", "sse4", "avx2", "avx_vnni", "avx512", "amx" force one
   std::string instructions;
   Compute compute = Compute::kFloat32;
 };

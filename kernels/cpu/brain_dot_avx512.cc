@@ -11,89 +11,16 @@
 
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 // After the attributes: all that is instantiated there is compiled with them.
-#include "kernels/cpu/storage_vector_inl.h"
+#include "kernels/cpu/brain_512_inl.h"
 
 namespace transload::kernels::cpu {
 namespace {
 
-constexpr int64_t kStep = 8;  // columns that are brought at once
 using FewRows = std::make_index_sequence<8>;
 constexpr int kTile = 8;  // rows of x that share a pass over two vectors of W
-
 constexpr int64_t kLanes = 16;
 
-struct Brain512 {
-  static constexpr int64_t kLanes = 16;
-  using Floats = __m512;
-  static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
-  static __mmask16 from(int64_t skip) { return static_cast<__mmask16>(0xffffU << skip); }
-  static Floats load_from(const float* p, int64_t skip) {
-    return _mm512_maskz_loadu_ps(from(skip), p);
-  }
-  static void store_from(float* p, int64_t skip, Floats v) {
-    _mm512_mask_storeu_ps(p, from(skip), v);
-  }
-};
-
-__m128i round8(__m256 x) {
-  const __m128bh rounded = _mm256_cvtneps_pbh(x);
-  __m128i bits;
-  std::memcpy(&bits, &rounded, sizeof bits);
-  return bits;
-}
-
-// Columns c .. c + 7 of a row, or with kPart the `live` first of them and zeros.
-template <quant::Format kFormat, bool kPart>
-[[gnu::always_inline]] inline __m128i load8(const std::byte* row, int64_t c, int64_t live) {
-  const auto mask = static_cast<__mmask8>((1U << live) - 1);
-  if constexpr (kFormat == quant::Format::kF32) {
-    const auto* at = reinterpret_cast<const float*>(row + 4 * c);
-    return round8(kPart ? _mm256_maskz_loadu_ps(mask, at) : _mm256_loadu_ps(at));
-  } else {
-    const auto* at = reinterpret_cast<const __m128i*>(row + 2 * c);
-    const __m128i bits = kPart ? _mm_maskz_loadu_epi16(mask, at) : _mm_loadu_si128(at);
-    return kFormat == quant::Format::kBF16 ? bits : round8(_mm256_cvtph_ps(bits));
-  }
-}
-
-template <quant::Format kFormat, bool kPart>
-[[gnu::always_inline]] inline __m512i lanes(const std::byte* at, int64_t stride, int64_t c,
-                                            int64_t live) {
-  const auto row = [&](int64_t lane) { return load8<kFormat, kPart>(at + lane * stride, c, live); };
-  __m512i v = _mm512_castsi128_si512(row(0));
-  v = _mm512_inserti32x4(v, row(4), 1);
-  v = _mm512_inserti32x4(v, row(8), 2);
-  return _mm512_inserti32x4(v, row(12), 3);
-}
-
-// out[j] = columns c + 2 j and the next of 16 rows.
-template <quant::Format kFormat, bool kPart>
-[[gnu::always_inline]] inline void unpack8(const RowVector& rows, int64_t c, int64_t live,
-                                           __m512i* out) {
-  const std::byte* at = rows.at;
-  const __m512i a = lanes<kFormat, kPart>(at, rows.stride, c, live);
-  const __m512i b = lanes<kFormat, kPart>(at + rows.stride, rows.stride, c, live);
-  const __m512i d = lanes<kFormat, kPart>(at + 2 * rows.stride, rows.stride, c, live);
-  const __m512i e = lanes<kFormat, kPart>(at + 3 * rows.stride, rows.stride, c, live);
-  const __m512i ab = _mm512_unpacklo_epi32(a, b);
-  const __m512i de = _mm512_unpacklo_epi32(d, e);
-  const __m512i ab_high = _mm512_unpackhi_epi32(a, b);
-  const __m512i de_high = _mm512_unpackhi_epi32(d, e);
-  out[0] = _mm512_unpacklo_epi64(ab, de);
-  out[1] = _mm512_unpackhi_epi64(ab, de);
-  out[2] = _mm512_unpacklo_epi64(ab_high, de_high);
-  out[3] = _mm512_unpackhi_epi64(ab_high, de_high);
-}
-
-template <quant::Format kFormat>
-void unpack(const RowVector& rows, int64_t cols, __m512i* out) {
-  int64_t c = 0;
-  for (; c + kStep <= cols; c += kStep, out += kStep / 2) {
-    prefetch_next<Brain512>(rows, c / kStep, cols / kStep);
-    unpack8<kFormat, false>(rows, c, kStep, out);
-  }
-  if (c < cols) unpack8<kFormat, true>(rows, c, cols - c, out);
-}
+struct Brain512 : BrainVectors512<Brain512> {};
 
 [[gnu::always_inline]] inline __m512 dot(__m512 sum, __m512i w, __m512i x) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x));
@@ -171,12 +98,13 @@ void multiply_few(const StoragePanelArgs& args, const RowVector* rows) {
   for (int64_t step = 0; step < steps; ++step) {
     for (int v = 0; v < kV; ++v) {
       prefetch_next<Brain512>(rows[v], step, steps, kV);
-      unpack8<kFormat, false>(rows[v], step * kStep, kStep, w[v]);
+      Brain512::unpack8<kFormat, false>(rows[v], step * kStep, kStep, w[v]);
     }
     add(step);
   }
   if (const int64_t left = args.cols % kStep; left != 0) {
-    for (int v = 0; v < kV; ++v) unpack8<kFormat, true>(rows[v], steps * kStep, left, w[v]);
+    for (int v = 0; v < kV; ++v)
+      Brain512::unpack8<kFormat, true>(rows[v], steps * kStep, left, w[v]);
     add(steps);
   }
   store_tile<kM, kV>(args, rows, 0, sums);
@@ -186,7 +114,8 @@ void multiply_few(const StoragePanelArgs& args, const RowVector* rows) {
 template <quant::Format kFormat, int kV>
 void multiply_many(const StoragePanelArgs& args, const RowVector* rows) {
   auto* const panel = reinterpret_cast<__m512i*>(args.scratch);
-  for (int v = 0; v < kV; ++v) unpack<kFormat>(rows[v], args.cols, panel + v * pairs(args.cols));
+  for (int v = 0; v < kV; ++v)
+    Brain512::unpack<kFormat>(rows[v], args.cols, panel + v * pairs(args.cols));
   int64_t i = 0;
   for (; i + kTile <= args.m; i += kTile) multiply_tile<kTile, kV>(args, rows, i);
   for (; i + 4 <= args.m; i += 4) multiply_tile<4, kV>(args, rows, i);

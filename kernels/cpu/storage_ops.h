@@ -63,6 +63,10 @@ void multiply_codes_avx512_vnni(const StoragePanelArgs& args);
 // F32, F16 and BF16: both sides rounded to bfloat16, sums in float32.
 void brain_row_avx512(const float* x, int64_t cols, std::byte* out);
 void multiply_brain_avx512(const StoragePanelArgs& args);
+// The same by matrix tiles; the process must have leave to use them (instructions.h). Products of
+// codes have the bits of the others; those of bfloat16 are summed as TDPBF16PS does.
+void multiply_codes_amx(const StoragePanelArgs& args);
+void multiply_brain_amx(const StoragePanelArgs& args);
 
 // What multiplies `format` with `set` on this processor; null members where nothing does.
 StorageOps storage_ops(quant::Format format, InstructionSet set);
