@@ -1,13 +1,17 @@
-// Products by AMX: the thin layer between tile_panel_inl.h and the instructions. The tests run all
-// of that header over an emulation of the instructions; this layer is compiled, not run by them
-// on a processor without AMX.
+// Products by AMX: the thin layer between tiles_inl.h and the instructions. The tests run what is
+// built on it over an emulation; the layer itself has been compiled, not run on hardware.
+#include <immintrin.h>
+
+#include <cstring>
+
 #include "hwy/base.h"
 #include "kernels/cpu/storage_ops.h"
 
 HWY_PUSH_ATTRIBUTES(
     "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-int8,amx-bf16")
 // After the attributes: all that is instantiated there is compiled with them.
-#include "kernels/cpu/tile_panel_inl.h"
+#include "kernels/cpu/tile_brain_inl.h"
+#include "kernels/cpu/tile_codes_inl.h"
 
 namespace transload::kernels::cpu {
 namespace {

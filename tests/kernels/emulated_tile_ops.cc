@@ -1,5 +1,12 @@
 #include "tests/kernels/emulated_tile_ops.h"
 
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+
 #include "hwy/base.h"
 #include "quant/format.h"
 

@@ -7,7 +7,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "kernels/cpu/tile_panel_inl.h"
+#include "kernels/cpu/tile_brain_inl.h"
+#include "kernels/cpu/tile_codes_inl.h"
 
 namespace transload::kernels {
 
