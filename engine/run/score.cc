@@ -69,7 +69,7 @@ class ScoreFeed : public Feed {
   };
 
   bool open_line() {
-    const std::span<const JobLine> lines = input_.lines();
+    const JobLines& lines = input_.lines();
     while (next_line_ < lines.size() && lines[next_line_].finished()) ++next_line_;
     if (next_line_ == lines.size()) return false;
     open_ = static_cast<int64_t>(next_line_++);

@@ -57,19 +57,23 @@ class RealModel(MeasuredTest):
 
 
 class Index(MeasuredTest):
+    def plan_of(self, lines):
+        job = self.job({"id": i, "prompt_token_ids": [5, 6], "max_tokens": 1}
+                       for i in range(lines))
+        run = self.measure("generate", "--model", tiny(), "--input", job, "--output",
+                           self.path("unused"), "--dry-run", "--json", "--batch-size", 1,
+                           "--num-batches", 1)
+        self.check_status(run)
+        process = run.summary["memory"]["process_bytes"]
+        self.assertLessEqual(run.peak_bytes, process)
+        return process
+
     def test_the_process_line_counts_the_lines_of_the_job(self):
-        flags = ["--batch-size", 1, "--num-batches", 1]
-        few, many = (self.job({"id": i, "prompt_token_ids": [5, 6], "max_tokens": 1}
-                              for i in range(count)) for count in (10, 300_000))
-        runs = [self.measure("generate", "--model", tiny(), "--input", job, "--output",
-                             self.path("unused"), "--dry-run", "--json", *flags)
-                for job in (few, many)]
-        for run in runs:
-            self.check_status(run)
-        process = [run.summary["memory"]["process_bytes"] for run in runs]
-        self.assertGreater(process[1] - process[0], 299_990 * 32)
-        self.assertGreater(runs[1].peak_bytes - runs[0].peak_bytes, 299_990 * 32)
-        self.assertLessEqual(runs[1].peak_bytes, process[1])
+        few, many = self.plan_of(10), self.plan_of(100_000)
+        self.assertGreater(many - few, 99_990 * 32)
+
+    def test_the_process_line_stays_within_64_mib_at_two_million_lines(self):
+        self.assertLessEqual(self.plan_of(2_000_000), 64 * MIB)
 
 
 class Accepted(MeasuredTest):

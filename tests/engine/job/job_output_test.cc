@@ -148,10 +148,8 @@ TEST_F(JobOutputTest, ResumesWithWhatIsThere) {
   }
   JobOutput output = open();
   EXPECT_THAT(finished(output), ElementsAre("\"a\""));
-  EXPECT_THAT(std::vector<uint32_t>(output.error_lines().begin(), output.error_lines().end()),
-              ElementsAre(2u, 7u));
-  EXPECT_TRUE(output.error_written(7));
-  EXPECT_FALSE(output.error_written(3));
+  for (int64_t line = 0; line < 200; ++line)
+    EXPECT_EQ(output.error_written(line), line == 2 || line == 7) << line;
   const std::string before = folder_.read("out.jsonl");
   output.write(LineError{7, "null", "invalid_json", "x"});
   EXPECT_EQ(folder_.read("out.jsonl"), before);
