@@ -143,7 +143,9 @@ class JobOutput {
   void write(const std::string& id_json, const Score& score);
   void write(const LineError& error);  // nothing when the line already has an error record
   void flush();                        // fsync
-  int64_t bytes_written() const;       // by this process
+  // Leaves OUT and its state as open() found them, unless there is an answer in OUT.
+  void take_back();
+  int64_t bytes_written() const;  // by this process
 
  private:
   struct Impl;

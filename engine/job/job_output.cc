@@ -86,7 +86,10 @@ struct JobOutput::Impl {
   std::string path;
   File file;  // none for standard output
   bool resumable = false;
-  int64_t resumed_bytes = 0;  // what open() found, after the repair
+  bool is_new = false;         // open() made the file
+  bool has_new_state = false;  // and its state
+  bool is_answered = false;    // has a completion or a score
+  int64_t resumed_bytes = 0;   // what open() found, after the repair
   int64_t written_bytes = 0;
   SpilledArray<uint64_t> error_lines;  // a bit a line
   std::string line;                    // reused
@@ -103,6 +106,7 @@ struct JobOutput::Impl {
 // False where there is nothing to resume: standard output, a pipe or a device.
 bool JobOutput::Impl::open_file_or_pipe() {
   if (path == "-") return false;
+  is_new = ::access(path.c_str(), F_OK) != 0;
   file = open_file(path, O_RDWR | O_CREAT | O_APPEND);
   struct stat facts = {};
   if (::fstat(file.fd(), &facts) != 0) throw_errno(errno, "stat " + path);
@@ -130,9 +134,15 @@ void JobOutput::Impl::resume(const RunIdentity& identity) {
   }
   resumed_bytes = whole;
   for_each_record([&](const Record& record) {
-    if (record.error_line > 0) note_error(record.error_line);
+    if (record.error_line > 0) {
+      note_error(record.error_line);
+    } else {
+      is_answered = true;
+    }
   });
-  if (!before || resumed_bytes == 0) write_state(state_path, identity);
+  if (before && resumed_bytes > 0) return;
+  has_new_state = !before;
+  write_state(state_path, identity);
 }
 
 void JobOutput::Impl::for_each_record(const std::function<void(const Record&)>& visit) const {
@@ -196,12 +206,14 @@ void JobOutput::write(const Request& request, std::span<const Completion> sample
   impl_->line.clear();
   append_record(impl_->line, request, samples);
   impl_->put();
+  impl_->is_answered = true;
 }
 
 void JobOutput::write(const std::string& id_json, const Score& score) {
   impl_->line.clear();
   append_record(impl_->line, id_json, score);
   impl_->put();
+  impl_->is_answered = true;
 }
 
 void JobOutput::write(const LineError& error) {
@@ -214,6 +226,16 @@ void JobOutput::write(const LineError& error) {
 
 void JobOutput::flush() {
   if (impl_->resumable && ::fsync(impl_->fd()) != 0) throw_errno(errno, "fsync " + impl_->path);
+}
+
+void JobOutput::take_back() {
+  if (!impl_->resumable || impl_->is_answered || !impl_->has_new_state) return;
+  // The state goes last: a file with lines and without a state would be refused.
+  if (impl_->is_new ? ::unlink(impl_->path.c_str()) != 0
+                    : ::ftruncate(impl_->fd(), impl_->resumed_bytes) != 0) {
+    return;
+  }
+  ::unlink((impl_->path + ".state").c_str());
 }
 
 int64_t JobOutput::bytes_written() const { return impl_->written_bytes; }

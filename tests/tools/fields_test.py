@@ -17,7 +17,7 @@ BAD_VALUES = {
     "repetition_penalty": [0, -1, "1"],
     "presence_penalty": [-2.1, 2.1, "0"],
     "frequency_penalty": [-2.1, 2.1, {}],
-    "seed": [1.5, "1", True],
+    "seed": [1.5, "1", True, 2**64, -2**63 - 1],
     "stop": [5, [5], "", [""], {}],
     "stop_token_ids": [5, ["5"], [-1], [512], [1.5]],
     "min_tokens": [-1, "1", 1.5, 9],

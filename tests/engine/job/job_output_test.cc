@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -67,6 +68,36 @@ TEST_F(JobOutputTest, WritesLinesWithOneSpelling) {
   output.write(LineError{7, "null", "invalid_json", "x"});
   EXPECT_EQ(folder_.read("out.jsonl"), kHelloLine + kErrorLine);
   EXPECT_EQ(output.bytes_written(), static_cast<int64_t>((kHelloLine + kErrorLine).size()));
+}
+
+TEST_F(JobOutputTest, TakesANewOutputBackWithItsErrorRecords) {
+  {
+    JobOutput output = open();
+    output.write(LineError{7, "null", "invalid_json", "x"});
+    output.take_back();
+  }
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".state"));
+  folder_.write("out.jsonl", "");
+  JobOutput output = open();
+  output.write(LineError{7, "null", "invalid_json", "x"});
+  output.take_back();
+  EXPECT_EQ(folder_.read("out.jsonl"), "");
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".state"));
+}
+
+TEST_F(JobOutputTest, TakesNoAnswerBack) {
+  JobOutput output = open();
+  output.write(request_of("\"a\""), kHello);
+  output.take_back();
+  EXPECT_EQ(folder_.read("out.jsonl"), kHelloLine);
+}
+
+TEST_F(JobOutputTest, TakesNothingOfAnEarlierRunBack) {
+  open().write(LineError{7, "null", "invalid_json", "x"});
+  open().take_back();
+  EXPECT_EQ(folder_.read("out.jsonl"), kErrorLine);
+  EXPECT_TRUE(std::filesystem::exists(path_ + ".state"));
 }
 
 TEST_F(JobOutputTest, WritesLogprobsWhenAsked) {
