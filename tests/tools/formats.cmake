@@ -13,6 +13,7 @@ format_test(chat chat_test.py Chat)
 format_test(batch batch_test.py)
 format_test(doctor doctor_test.py)
 format_test(convert convert_test.py)
+format_test(compare compare_test.py)
 # The real model: slow also keeps it out of the sanitizers' runs.
 format_test(chat_reference chat_test.py Reference)
 set_tests_properties(tools.chat_reference PROPERTIES LABELS slow)

@@ -26,6 +26,7 @@ class Group:
     installs: list
     needs: tuple = ()  # groups that must be there
     own_folder: bool = True
+    then: str = ""  # Python to run after it, beside the peers; what fails there, a peer will say
 
 
 GROUPS = {
@@ -36,7 +37,8 @@ GROUPS = {
                    own_folder=False),
     "deepspeed": Group([["einops==0.8.2", "hjson==3.1.0", "msgpack==1.2.4", "ninja==1.13.2",
                          "psutil==7.2.2", "py-cpuinfo==9.0.0", "pydantic==2.14.4"],
-                        ["--no-deps", "--no-build-isolation", "deepspeed==0.19.8"]], ("torch",)),
+                        ["--no-deps", "--no-build-isolation", "deepspeed==0.19.8"]], ("torch",),
+                       then="import deepspeed_peer; deepspeed_peer.compile_operations()"),
     "airllm": Group([["--no-deps", "airllm==4.0.0", "scipy==1.17.1"]], ("torch",)),
     # pip would take a wheel from its cache whatever CMAKE_ARGS it was built with.
     "llama.cpp": Group([["--no-cache-dir", "llama-cpp-python==0.3.36"]]),
@@ -76,7 +78,8 @@ class Environment:
             return {}
         folder, path = self.group_folder(name), os.environ.get("PATH", "")
         binaries = [os.path.join(folder, "bin"), os.path.join(self.folder, "bin"), path]
-        return {"PYTHONPATH": folder, "PATH": os.pathsep.join(binaries)}
+        return {"PYTHONPATH": folder, "PATH": os.pathsep.join(binaries),
+                "TORCH_EXTENSIONS_DIR": os.path.join(folder, "extensions")}
 
     def stamp(self, name):
         return os.path.join(self.folder, "groups", f"{name}.json")
@@ -117,6 +120,9 @@ class Environment:
                     break
             else:
                 return obstacles[-1]
+        if group.then:
+            self.say(f"compiling what {name} compiles for itself")
+            self.call(name, [self.python, "-c", group.then], os.path.join(HERE, "peers"))
         with open(self.stamp(name), "w", encoding="utf-8") as file:
             json.dump(fingerprint(name), file)
         return None
@@ -124,16 +130,21 @@ class Environment:
     def pip(self, name, arguments):
         """None, or the last line of pip's errors. All it says goes to groups/NAME.log."""
         self.say(f"installing {' '.join(a for a in arguments if '==' in a)}")
-        log_path = os.path.join(self.folder, "groups", f"{name}.log")
-        variables = {**os.environ, **self.variables("torch"), **build_variables()}
-        with open(log_path, "a", encoding="utf-8") as log:
-            done = subprocess.run([self.python, "-m", "pip", "install", *arguments], stdout=log,
-                                  stderr=log, stdin=subprocess.DEVNULL, env=variables, check=False)
+        done, log_path = self.call(name, [self.python, "-m", "pip", "install", *arguments])
         if done.returncode == 0:
             return None
         with open(log_path, encoding="utf-8", errors="replace") as log:
             lines = [line.strip() for line in log if "rror" in line] or ["no message"]
         return f"not installed: {lines[-1][:200]} (all of it: {log_path})"
+
+    def call(self, name, command, folder=None):
+        """Runs a command for a group; what it says is added to groups/NAME.log, also given."""
+        log_path = os.path.join(self.folder, "groups", f"{name}.log")
+        variables = {**os.environ, **self.variables(name), **build_variables()}
+        with open(log_path, "a", encoding="utf-8") as log:
+            done = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                                  env=variables, cwd=folder, check=False)
+        return done, log_path
 
 
 def fingerprint(name):

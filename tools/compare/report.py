@@ -6,10 +6,10 @@ import io
 
 import summary
 
-HEADS = ("batch", "peer", "tokens/s", "best", "seconds", "prefill s", "peak MB", "read MB",
-         "equal tokens", "rounds")
-NUMERIC = {"batch", "tokens/s", "best", "seconds", "prefill s", "peak MB", "read MB",
-           "equal tokens", "rounds"}
+HEADS = ("batch", "peer", "tokens/s", "best", "seconds", "prefill s", "CPU s", "peak MB",
+         "read MB", "equal tokens", "rounds")
+NUMERIC = {"batch", "tokens/s", "best", "seconds", "prefill s", "CPU s", "peak MB",
+           "read MB", "equal tokens", "rounds"}
 
 
 def number(value, digits):
@@ -26,7 +26,8 @@ def share(cell):
 def table_row(cell, mark):
     return [str(cell.batch), cell.peer + mark, number(cell.tokens_per_s, 2),
             number(cell.tokens_per_s_best, 2), number(cell.seconds_median, 2),
-            number(cell.prefill_s_median, 2), number(cell.peak_mb, 0), number(cell.read_mb, 0),
+            number(cell.prefill_s_median, 2), number(cell.cpu_s_median, 2),
+            number(cell.peak_mb, 0), number(cell.read_mb, 0),
             share(cell), str(cell.rounds or cell.obstacle)]
 
 
@@ -79,7 +80,8 @@ def notes(cells, plan, machine, model, text_name):
     lines = [f"{model}, {first.prompt_tokens} + {first.new_tokens} tokens ({text_name}), greedy, "
              f"{plan.threads} thread{'s' if plan.threads > 1 else ''}, {machine}",
              "tokens/s: new tokens by the median of prefill + decode, loading left out; peak: VmHWM "
-             "of the whole process, loading included; read: from disk, while timed"]
+             "of the whole process, loading included; CPU s: of all threads, and read: from disk, both "
+             "while timed (transload: in its whole run)"]
     if plan.reference:
         lines.append(f"equal tokens: with {plan.reference.name}, after a difference as well")
     if plan.limit_bytes:

@@ -3,6 +3,7 @@
 All peers run once, then all again: what disturbs the machine meets everybody alike. What the file
 has already is not run again."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -44,7 +45,7 @@ class Results:
         if path and os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 for line in file:
-                    if line.endswith("\n"):  # a run may have ended while it wrote
+                    with contextlib.suppress(ValueError):  # torn where a run ended as it wrote
                         row = json.loads(line)
                         self.rows[tuple(row["key"])] = row
 

@@ -84,6 +84,7 @@ def parse(arguments):
     ap.add_argument("--retry", action="store_true", help="run again what met an obstacle")
     ap.add_argument("--list", action="store_true", help="name the peers and end")
     ap.add_argument("--dry-run", action="store_true", help="say what would run and end")
+    ap.add_argument("--no-chart", action="store_true", help="matplotlib is not installed for it")
     ap.add_argument("--json", action="store_true", help="the summary as JSON instead of text")
     options = ap.parse_args(arguments)
     preset = {**DEFAULTS, **(GATES[options.gate][0] if options.gate else {})}
@@ -203,7 +204,8 @@ def compare(options, say):
                "cells": [dataclasses.asdict(cell) for cell in cells],
                "verdict": [f"gate {options.gate}: {line}" for _, line in checks]}
     write_files(name, cells, content, plan)
-    draw(name, environment_, say)
+    if not options.no_chart:
+        draw(name, environment_, say)
     with open(name + ".txt", encoding="utf-8") as file:
         print(json.dumps(content) if options.json else file.read(), end="\n" * options.json)
     return 0 if all(held for held, _ in checks) else 1

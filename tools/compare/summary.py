@@ -18,7 +18,7 @@ class Cell:
     seconds_median: float | None = None
     seconds_min: float | None = None
     prefill_s_median: float | None = None
-    cpu_s_median: float | None = None  # of the whole process, loading included
+    cpu_s_median: float | None = None  # of all threads while timed
     tokens_per_s: float | None = None
     tokens_per_s_best: float | None = None
     peak_mb: float | None = None  # the highest
@@ -82,7 +82,7 @@ def fill(cell, rows, reference, limit_bytes):
     cell.rounds = len(rows)
     cell.seconds_median, cell.seconds_min = statistics.median(seconds), min(seconds)
     cell.prefill_s_median = median(row["prefill_s"] for row in rows)
-    cell.cpu_s_median = median(row["cpu_s"] for row in rows)
+    cell.cpu_s_median = median(row.get("timed_cpu_s") for row in rows)
     cell.tokens_per_s = tokens / cell.seconds_median
     cell.tokens_per_s_best = tokens / cell.seconds_min
     cell.peak_mb = max(row["peak_bytes"] for row in rows) / MB

@@ -121,10 +121,11 @@ def measure(job, loaded):
         short = [ids[:WARM_UP_TOKENS] for ids in job.prompts]
         loaded.generate(short, 2, lambda: None)
     passes, read_before = Passes(job), bytes_read()
-    begin = time.perf_counter()
+    begin, cpu_before = time.perf_counter(), time.process_time()
     token_ids = loaded.generate(job.prompts, job.new_tokens, passes)
     seconds = time.perf_counter() - begin - passes.spent_s
     return {"seconds": seconds, "prefill_s": passes.prefill_s,
+            "timed_cpu_s": time.process_time() - cpu_before,
             "tokens": sum(map(len, token_ids)), "peak_bytes": peak_bytes(),
             "read_bytes": bytes_read() - read_before, "caches": passes.caches,
             "versions": loaded.versions, "settings": {**job.settings, **loaded.settings},

@@ -2,6 +2,7 @@
 
 It takes a training configuration, also for inference, which must be there before the model is."""
 
+import glob
 import os
 
 import common
@@ -36,9 +37,24 @@ def largest(folder):
     return config.hidden_size * max(config.vocab_size, ffn)
 
 
+def forget_locks():
+    """A run that is ended while DeepSpeed compiles leaves a lock, for which later ones wait."""
+    for lock in glob.glob(os.path.join(os.environ["TORCH_EXTENSIONS_DIR"], "*", "lock")):
+        os.remove(lock)
+
+
+def compile_operations():
+    """What DeepSpeed compiles when it first needs it, minutes long; called by the installation."""
+    os.environ.update(ONE_PROCESS)
+    forget_locks()
+    from deepspeed.accelerator import get_accelerator
+    for name in ("ShareMemCommBuilder", "AsyncIOBuilder"):  # the second needs libaio-dev
+        get_accelerator().create_op_builder(name).load(verbose=False)
+
+
 def load(job):
     os.environ.update(ONE_PROCESS)
-    os.environ.setdefault("TORCH_EXTENSIONS_DIR", os.path.join(job.work, "extensions"))
+    forget_locks()
     import deepspeed
     from transformers.integrations import HfDeepSpeedConfig
     config = configuration(job)

@@ -33,7 +33,7 @@ class Command:
                      "--max-tokens", str(job.new_tokens), "--compute", job.settings["compute"]]
 
     def __call__(self, *flags):
-        """(summary or plan, peak memory of the process)."""
+        """(summary or plan, what the process used)."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = subprocess.Popen([*self.line, *flags], stdout=out, stderr=err,
                                        stdin=subprocess.DEVNULL)
@@ -44,7 +44,7 @@ class Command:
                 lines = err.read().decode().strip().splitlines() or ["no message"]
                 raise Refused(f"exit status {process.returncode}: {lines[-1]}")
             out.seek(0)
-            return json.load(out), usage.ru_maxrss * 1024
+            return json.load(out), usage
 
     def needs_bytes(self, percent):
         """What a plan with that share of the weights in memory takes, process included."""
@@ -90,7 +90,7 @@ def measure(job, versions):
         flags = placement(command, job.budget_bytes)
         caches = common.drop_caches([]) if job.drop_caches else "kept"
         before = common.bytes_read()
-        summary, peak_bytes = command(*flags)
+        summary, usage = command(*flags)
         token_ids, read_bytes = command.token_ids(), common.bytes_read() - before
     batch, share = summary["placement"]["batch"], summary["placement"]["plan"]["weights"]
     settings = {**job.settings, "kernels": summary["compute"], "disk": summary["disk"],
@@ -99,7 +99,8 @@ def measure(job, versions):
     if job.drop_caches:
         caches = "direct I/O" if "O_DIRECT" in summary["disk"] else f"{caches.split()[0]} once"
     return {"seconds": summary["seconds"], "prefill_s": summary["first_sweep_s"],
-            "tokens": summary["tokens"], "peak_bytes": peak_bytes, "read_bytes": read_bytes,
+            "timed_cpu_s": usage.ru_utime + usage.ru_stime, "tokens": summary["tokens"],
+            "peak_bytes": usage.ru_maxrss * 1024, "read_bytes": read_bytes,
             "caches": caches, "versions": versions, "settings": settings, "token_ids": token_ids}
 
 
