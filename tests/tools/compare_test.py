@@ -210,6 +210,12 @@ class Memory(Fakes):
         self.assertEqual(ran, ["a 1", "a 1", "a 4"])
         self.assertEqual(cells["a", 16].obstacle, "over the memory limit at batch 4")
 
+    def test_we_stay_within_the_limit_in_each_round_and_others_in_one(self):
+        peaks = [100 * MB, 101 * MB]
+        self.assertIs(summary.within(peaks, 100 * MB, is_ours=True), False)
+        self.assertIs(summary.within(peaks, 100 * MB, is_ours=False), True)
+        self.assertIs(summary.within(peaks, 99 * MB, is_ours=False), False)
+
     def test_the_limit_may_be_the_peak_of_a_peer(self):
         self.fake("a", peak_mb={"1": 70})
         self.fake("b", peak_mb={"1": 71})

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 
+import summary
+
 MB = 1_000_000
 
 
@@ -196,12 +198,16 @@ class Runner:
             name, limit = row["peer"], self.plan.limit_bytes
             if "obstacle" in row:
                 self.left_out.setdefault((name, batch), row["obstacle"])
-            elif limit and row["peak_bytes"] > limit:
+            elif limit and not summary.within(self.peaks(name, batch), limit, name not in others):
                 self.drop(name, [batch, *later], f"over the memory limit at batch {batch}")
             elif name in others and rates[name] < self.plan.contenders * best:
                 reference = self.plan.reference and name == self.plan.reference.name
                 self.drop(name, [batch, *([] if reference else later)],
                           f"below {self.plan.contenders:g} of the best at batch {batch}")
+
+    def peaks(self, name, batch):
+        return [row["peak_bytes"] for row in self.used
+                if (row["peer"], row["batch"]) == (name, batch) and "obstacle" not in row]
 
     def drop(self, name, batches, why):
         for batch in batches:

@@ -64,7 +64,10 @@ def cells(rows, plan, left_out):
         for peer in plan.peers:
             cell = Cell(peer.name, batch, 0, len(plan.prompts[0]), plan.new_tokens, plan.threads)
             here = by_place.get((batch, peer.name), [])
-            fill(cell, measured(here), reference, plan.limit_bytes)
+            fill(cell, measured(here), reference)
+            if cell.rounds and plan.limit_bytes:
+                cell.within_memory = within([row["peak_bytes"] for row in measured(here)],
+                                            plan.limit_bytes, peer.is_ours)
             obstacles = [row["obstacle"] for row in here if "obstacle" in row]
             cell.obstacle = (obstacles or [left_out.get((peer.name, batch), "")])[0]
             found.append(cell)
@@ -75,7 +78,12 @@ def measured(rows):
     return [row for row in rows if "obstacle" not in row]
 
 
-def fill(cell, rows, reference, limit_bytes):
+def within(peaks, limit_bytes, is_ours):
+    """We must stay within the limit in each round, others in one: their peak moves by itself."""
+    return (max if is_ours else min)(peaks) <= limit_bytes
+
+
+def fill(cell, rows, reference):
     if not rows:
         return
     seconds, tokens = [row["seconds"] for row in rows], rows[0]["tokens"]
@@ -87,8 +95,6 @@ def fill(cell, rows, reference, limit_bytes):
     cell.tokens_per_s_best = tokens / cell.seconds_min
     cell.peak_mb = max(row["peak_bytes"] for row in rows) / MB
     cell.read_mb = median(row["read_bytes"] for row in rows) / MB
-    if limit_bytes:
-        cell.within_memory = max(row["peak_bytes"] for row in rows) <= limit_bytes
     last = rows[-1]
     cell.caches, cell.settings = last["caches"], pairs(last["settings"])
     cell.versions = pairs(last["versions"])
