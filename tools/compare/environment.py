@@ -22,7 +22,7 @@ GGML_SETS = {"sse4_2": "SSE42", "avx": "AVX", "avx2": "AVX2", "fma": "FMA", "f16
 
 @dataclasses.dataclass
 class Group:
-    """installs: arguments of pip install, one list a call; a list of lists: the first that works."""
+    """installs: a list of pip's arguments a call; a list of such lists: the first that works."""
     installs: list
     needs: tuple = ()  # groups that must be there
     own_folder: bool = True

@@ -85,8 +85,8 @@ class Models:
         line = json.dumps({"id": 0, "text": words[:needed * 8]}) + "\n"
         answer = json.loads(self.command("tokenize", "--model", source, input=line.encode()))
         if len(answer["token_ids"]) < needed:
-            raise Missing(f"{name} has {len(answer['token_ids'])} tokens, the prompts need {needed}:"
-                          " give a longer --text")
+            raise Missing(f"{name} has {len(answer['token_ids'])} tokens, the prompts need "
+                          f"{needed}: give a longer --text")
         return answer["token_ids"][:needed], name
 
     def packaged_text(self):

@@ -79,9 +79,9 @@ def notes(cells, plan, machine, model, text_name):
     first = cells[0]
     lines = [f"{model}, {first.prompt_tokens} + {first.new_tokens} tokens ({text_name}), greedy, "
              f"{plan.threads} thread{'s' if plan.threads > 1 else ''}, {machine}",
-             "tokens/s: new tokens by the median of prefill + decode, loading left out; peak: VmHWM "
-             "of the whole process, loading included; CPU s: of all threads, and read: from disk, both "
-             "while timed (transload: in its whole run)"]
+             "tokens/s: new tokens by the median of prefill + decode, loading left out; peak: "
+             "VmHWM of the whole process, loading included; CPU s: of all threads, and read: from "
+             "disk, both while timed (transload: in its whole run)"]
     if plan.reference:
         lines.append(f"equal tokens: with {plan.reference.name}, after a difference as well")
     if plan.limit_bytes:

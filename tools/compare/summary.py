@@ -138,7 +138,7 @@ class Gate:
         peer = max(others, key=lambda cell: cell.tokens_per_s)
         times, share = ours.tokens_per_s / peer.tokens_per_s, ours.peak_mb / peer.peak_mb
         held = times >= self.times and share <= self.memory_share
-        return held, (f"{where}: {ours.peer} {ours.tokens_per_s:.2f} tokens/s (batch {ours.batch}), "
-                      f"{peer.peer} {peer.tokens_per_s:.2f} (batch {peer.batch}): "
+        return held, (f"{where}: {ours.peer} {ours.tokens_per_s:.2f} tokens/s "
+                      f"(batch {ours.batch}), {peer.peer} {peer.tokens_per_s:.2f} (batch {peer.batch}): "
                       f"{times:.2f} times (asked {self.times:g}), {share:.2f} of its peak memory "
                       f"(asked {self.memory_share:g}): {'held' if held else 'missed'}")

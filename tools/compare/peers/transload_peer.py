@@ -27,7 +27,8 @@ class Command:
         requests = os.path.join(folder, "input.jsonl")
         with open(requests, "w", encoding="utf-8") as file:
             for i, ids in enumerate(job.prompts):
-                file.write(json.dumps({"id": i, "prompt_token_ids": ids, "ignore_eos": True}) + "\n")
+                line = {"id": i, "prompt_token_ids": ids, "ignore_eos": True}
+                file.write(json.dumps(line) + "\n")
         self.line = [job.transload, "generate", "--model", job.model, "--input", requests,
                      "--output", self.output, "--json", "--threads", str(job.threads),
                      "--max-tokens", str(job.new_tokens), "--compute", job.settings["compute"]]
