@@ -19,6 +19,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr float kLowest = -3.4028234663852886e38F;
 constexpr int64_t kMostLanes = 16;
+// So many vectors convert float16 each time that they read it, rather than once through memory.
+constexpr int64_t kFewVectors = 2 * kAttendTile;
 
 // What a vector has gathered over the runs so far: softmax numerators relative to `maximum`.
 struct Gathered {
@@ -43,13 +45,16 @@ struct State {
   Gathered all[kAttendVectors];
 };
 
-// One run of slots as the vectors see it: K [head_dim][slot], V rows ld_v numbers apart.
-template <class T>
+// One run of slots as the vectors see it: K [head_dim][slot], V rows ld_v numbers apart. With
+// kFromBlocks it lies in a KV block, and the next one is fetched meanwhile.
+template <class T, bool kFromBlocks>
 struct Run {
   int64_t index;
   const T* k;
   const T* v;
   int64_t ld_v;
+  const T* next_k;
+  const T* next_v;
 };
 
 int64_t in_run(int64_t slots, int64_t run) {
@@ -81,7 +86,7 @@ Gathered soften(float* scores, int64_t slots, float scale) {
   const auto maximum = hn::MaxOfLanes(d, largest);
   auto sum = hn::Zero(d);
   for (int64_t s = 0; s < slots; s += lanes) {
-    const auto p = exponential(d, hn::Sub(hn::LoadU(d, scores + s), maximum));
+    const auto p = exponential_of_negative(d, hn::Sub(hn::LoadU(d, scores + s), maximum));
     hn::StoreU(p, d, scores + s);
     sum = hn::Add(sum, p);
   }
@@ -102,7 +107,7 @@ void merge(const Gathered* own, const float* part, int64_t head_dim, Gathered* a
     all[i].maximum = maximum;
   }
   for (int64_t i = 0; i < 2 * kM; i += lanes) {
-    hn::StoreU(exponential(d, hn::LoadU(d, rescale + i)), d, rescale + i);
+    hn::StoreU(exponential_of_negative(d, hn::LoadU(d, rescale + i)), d, rescale + i);
   }
   for (int i = 0; i < kM; ++i) {
     const float before = rescale[i];
@@ -121,8 +126,9 @@ void merge(const Gathered* own, const float* part, int64_t head_dim, Gathered* a
 }
 
 // One run for vectors [first, first + kM).
-template <int kM, class T>
-void attend_tile(const AttendVectorsArgs& args, const Run<T>& run, int64_t first, State& state) {
+template <int kM, class T, bool kFromBlocks>
+void attend_tile(const AttendVectorsArgs& args, const Run<T, kFromBlocks>& run, int64_t first,
+                 State& state) {
   const int64_t head_dim = args.head_dim;
   const hn::ScalableTag<float> d;
   const int64_t tile = tile_vectors<kM>() * static_cast<int64_t>(hn::Lanes(d));
@@ -135,8 +141,9 @@ void attend_tile(const AttendVectorsArgs& args, const Run<T>& run, int64_t first
     largest = slots[i] > largest ? slots[i] : largest;
   }
   float* scores = state.scores;
-  product<kM>(Product<T>{args.q + first, run.k, kBlockSlots, 0, head_dim, scores, kBlockSlots},
-              (largest + tile - 1) / tile * tile);
+  product<kM, kFromBlocks>(
+      Product<T>{args.q + first, run.k, kBlockSlots, 0, head_dim, scores, kBlockSlots, run.next_k},
+      (largest + tile - 1) / tile * tile);
   Gathered own[kM];
   const float* weights[kM];
   for (int i = 0; i < kM; ++i) {
@@ -145,12 +152,13 @@ void attend_tile(const AttendVectorsArgs& args, const Run<T>& run, int64_t first
   }
   float* merged = state.merged + first * head_dim;
   float* part = run.index == 0 ? merged : state.part;
-  product<kM>(Product<T>{weights, run.v, run.ld_v, 0, least, part, head_dim}, head_dim);
+  product<kM, kFromBlocks>(
+      Product<T>{weights, run.v, run.ld_v, 0, least, part, head_dim, run.next_v}, head_dim);
   for (int i = 0; i < kM; ++i) {
     if (slots[i] == least) continue;
-    product<1>(
-        Product<T>{weights + i, run.v, run.ld_v, least, slots[i], part + i * head_dim, head_dim},
-        head_dim);
+    product<1, false>(Product<T>{weights + i, run.v, run.ld_v, least, slots[i], part + i * head_dim,
+                                 head_dim, run.v},
+                      head_dim);
   }
   if (run.index == 0) {
     for (int i = 0; i < kM; ++i) state.all[first + i] = own[i];
@@ -159,8 +167,8 @@ void attend_tile(const AttendVectorsArgs& args, const Run<T>& run, int64_t first
   }
 }
 
-template <class T>
-void attend_run(const AttendVectorsArgs& args, const Run<T>& run, State& state) {
+template <class T, bool kFromBlocks>
+void attend_run(const AttendVectorsArgs& args, const Run<T, kFromBlocks>& run, State& state) {
   static_assert(kAttendTile == 6);
   int64_t i = 0;
   for (; i + kAttendTile <= args.count; i += kAttendTile) attend_tile<6>(args, run, i, state);
@@ -237,41 +245,51 @@ void transpose(const T* from, int64_t ld, int64_t rows, int64_t head_dim, float*
 
 // A run of a prompt's rows, or one of KV blocks that many vectors see: in float32 once for all.
 template <class T>
-Run<float> prepared(const AttendVectorsArgs& args, int64_t index, int64_t slots, State& state) {
+Run<float, false> prepared(const AttendVectorsArgs& args, int64_t index, int64_t slots,
+                           State& state) {
   const KvRuns& kv = args.kv;
   if (kv.blocks != nullptr) {
     const std::byte* block = kv.blocks[index];
     widen(reinterpret_cast<const T*>(block + kv.k_offset), kBlockSlots * args.head_dim, state.k);
     widen(reinterpret_cast<const T*>(block + kv.v_offset), slots * args.head_dim, state.v);
-    return {index, state.k, state.v, args.head_dim};
+    return {index, state.k, state.v, args.head_dim, state.k, state.v};
   }
   const int64_t first = index * kBlockSlots * kv.ld;
   const auto ld = kv.ld / static_cast<int64_t>(sizeof(T));
   const T* v = reinterpret_cast<const T*>(kv.v + first);
   transpose(reinterpret_cast<const T*>(kv.k + first), ld, slots, args.head_dim, state.k);
   if constexpr (std::is_same_v<T, float>) {
-    return {index, state.k, v, ld};
+    return {index, state.k, v, ld, state.k, v};
   } else {
     for (int64_t s = 0; s < slots; ++s) {
       widen(v + s * ld, args.head_dim, state.v + s * args.head_dim);
     }
-    return {index, state.k, state.v, args.head_dim};
+    return {index, state.k, state.v, args.head_dim, state.k, state.v};
   }
+}
+
+template <class T>
+Run<T, true> in_block(const AttendVectorsArgs& args, int64_t index, int64_t runs) {
+  const KvRuns& kv = args.kv;
+  const std::byte* k = kv.blocks[index] + kv.k_offset;
+  const std::byte* next = index + 1 < runs      ? kv.blocks[index + 1] + kv.k_offset
+                          : kv.after != nullptr ? kv.after
+                                                : k;
+  const int64_t to_v = kv.v_offset - kv.k_offset;
+  return {index,         reinterpret_cast<const T*>(k),    reinterpret_cast<const T*>(k + to_v),
+          args.head_dim, reinterpret_cast<const T*>(next), reinterpret_cast<const T*>(next + to_v)};
 }
 
 template <class T>
 void attend_all(const AttendVectorsArgs& args) {
   State state(args);
   const KvRuns& kv = args.kv;
-  const bool few = std::is_same_v<T, float> || args.count <= kAttendTile;
+  const bool few = std::is_same_v<T, float> || args.count <= kFewVectors;
   const int64_t longest = most(args.slots, args.count);
-  for (int64_t index = 0; index * kBlockSlots < longest; ++index) {
+  const int64_t runs = (longest + kBlockSlots - 1) / kBlockSlots;
+  for (int64_t index = 0; index < runs; ++index) {
     if (kv.blocks != nullptr && few) {
-      const std::byte* block = kv.blocks[index];
-      attend_run(args,
-                 Run<T>{index, reinterpret_cast<const T*>(block + kv.k_offset),
-                        reinterpret_cast<const T*>(block + kv.v_offset), args.head_dim},
-                 state);
+      attend_run(args, in_block<T>(args, index, runs), state);
     } else {
       attend_run(args, prepared<T>(args, index, in_run(longest, index), state), state);
     }

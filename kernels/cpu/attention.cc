@@ -48,6 +48,10 @@ void attend(const AttendArgs& args, const AttentionWorkers& on) {
     kv.k_offset = kv_head * shape.head_bytes();
     kv.v_offset = kv.k_offset + shape.v_offset();
     kv.bits = shape.bits;
+    if (index + 1 < tasks) {
+      const AttendRow& next = args.rows[static_cast<size_t>((index + 1) / shape.kv_heads)];
+      kv.after = next.blocks[0] + (index + 1) % shape.kv_heads * shape.head_bytes();
+    }
     for (int64_t g = 0; g < group; g += kAttendVectors) {
       Vectors vectors;
       for (int64_t i = g; i < std::min(group, g + kAttendVectors); ++i) {

@@ -39,6 +39,7 @@ struct KvRuns {
   const std::byte* const* blocks = nullptr;
   int64_t k_offset = 0;
   int64_t v_offset = 0;
+  const std::byte* after = nullptr;  // K of the block that will be read next; null: not known
   const std::byte* k = nullptr;
   const std::byte* v = nullptr;
   int64_t ld = 0;

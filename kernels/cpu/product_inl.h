@@ -7,6 +7,7 @@
 #define TRANSLOAD_KERNELS_CPU_PRODUCT_INL_H_
 #endif
 
+#include "hwy/cache_control.h"
 #include "kernels/cpu/half_inl.h"
 #include "kernels/cpu/ops.h"
 
@@ -27,6 +28,7 @@ struct Product {
   int64_t last;
   float* out;
   int64_t ld_out;
+  const T* ahead;  // what will be read next, of the shape of b: fetched meanwhile (kAhead)
 };
 
 // Vectors of columns in a tile of kM rows: with the sums, one side of the product stays in
@@ -40,7 +42,7 @@ constexpr int tile_vectors() {
 #endif
 }
 
-template <int kM, int kN, class D, class T>
+template <int kM, int kN, bool kAhead, class D, class T>
 HWY_INLINE void product_tile(D d, const Product<T>& of, int64_t column) {
   using V = hn::Vec<D>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -56,7 +58,12 @@ HWY_INLINE void product_tile(D d, const Product<T>& of, int64_t column) {
     }
   }
   const T* b = of.b + of.first * of.ld_b + column;
-  for (int64_t s = of.first; s < of.last; ++s, b += of.ld_b) {
+  const T* ahead = of.ahead + of.first * of.ld_b + column;
+  for (int64_t s = of.first; s < of.last; ++s, b += of.ld_b, ahead += of.ld_b) {
+    if constexpr (kAhead) {
+      constexpr auto kLine = static_cast<int64_t>(64 / sizeof(T));
+      for (int64_t c = 0; c < kN * lanes; c += kLine) hwy::Prefetch(ahead + c);
+    }
     if constexpr (kM <= kN) {
       V left[kM];
 #pragma GCC unroll 8
@@ -89,7 +96,7 @@ HWY_INLINE void product_tile(D d, const Product<T>& of, int64_t column) {
 }
 
 // The product for columns [0, columns).
-template <int kM, class T>
+template <int kM, bool kAhead, class T>
 HWY_NOINLINE void product(const Product<T>& of, int64_t columns) {
   constexpr int kN = tile_vectors<kM>();
   const hn::ScalableTag<float> d;
@@ -97,10 +104,10 @@ HWY_NOINLINE void product(const Product<T>& of, int64_t columns) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t column = 0;
   for (; column + kN * lanes <= columns; column += kN * lanes) {
-    product_tile<kM, kN>(d, of, column);
+    product_tile<kM, kN, kAhead>(d, of, column);
   }
-  for (; column + lanes <= columns; column += lanes) product_tile<kM, 1>(d, of, column);
-  for (; column < columns; ++column) product_tile<kM, 1>(one, of, column);
+  for (; column + lanes <= columns; column += lanes) product_tile<kM, 1, kAhead>(d, of, column);
+  for (; column < columns; ++column) product_tile<kM, 1, false>(one, of, column);
 }
 
 }  // namespace HWY_NAMESPACE
