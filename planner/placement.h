@@ -32,6 +32,7 @@ struct Wishes {
   std::optional<int64_t> prefill_tokens;
   std::optional<AttentionSite> attention;
   std::array<std::optional<int64_t>, layout::kTiers> budget_bytes;
+  int64_t kv_bits = 32;
   int64_t reserve_bytes = 0;  // of free memory, left alone
   int threads = 1;
   double link_bytes_per_s = 0;  // emulated

@@ -85,6 +85,7 @@ void Filler::start(const BatchShape& shape, int thrift) {
   plan_.batch_size = shape.batch_size;
   plan_.num_batches = shape.num_batches;
   plan_.max_tokens = work.max_total_tokens;
+  plan_.kv_bits = wishes_.kv_bits;
   const int64_t whole_batch = shape.batch_size * work.max_prompt_tokens;
   plan_.prefill_tokens = wishes_.prefill_tokens.value_or(
       std::max(work.max_prompt_tokens, std::min(buffers_.prefill_tokens, whole_batch)));

@@ -116,7 +116,7 @@ class JobInput {
   std::shared_ptr<Impl> impl_;
 };
 
-// What must be the same for a resume, as name -> value ("model", "job", "compute",
+// What must be the same for a resume, as name -> value ("model", "job", "compute", "kv_bits",
 // "temperature", ...). Written to OUT.state (at most 4 KiB, by rename).
 using RunIdentity = std::vector<std::pair<std::string, std::string>>;
 

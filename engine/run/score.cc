@@ -129,6 +129,7 @@ RunIdentity identity_of(const LoadedModel& loaded, const ScoreInput& input,
           {"model", loaded.identity},
           {"job", fmt::format("{:016x}", input.content_hash())},
           {"compute", std::string(name(options.run.compute))},
+          {"kv_bits", fmt::format("{}", kv_bits(options.run))},
           {"window", fmt::format("{}", options.window)},
           {"stride", fmt::format("{}", options.stride)},
           {"token_logprobs", options.token_logprobs ? "yes" : "no"}};

@@ -52,7 +52,8 @@ class Flags(ErrorsTest):
             ("--prefill-tokens.*'-1'", "--prefill-tokens", -1), ("5000", "--threads", 5000),
             ("--prefill-tokens 3 .*6 tokens", "--prefill-tokens", 3),
             ("--attention: 'gpu'", "--attention", "gpu"),
-            ("--compute: 'bfloat8'", "--compute", "bfloat8"), ("--seed", "--seed", "abc")])
+            ("--compute: 'bfloat8'", "--compute", "bfloat8"),
+            ("--kv-bits: '4' is neither 16 nor 32", "--kv-bits", 4), ("--seed", "--seed", "abc")])
         self.check_flags("unsupported", [("cuda", "--device", "cuda"),
                                          ("disk", "--activations", "50/0/50")])
 
