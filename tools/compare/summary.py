@@ -139,6 +139,7 @@ class Gate:
         times, share = ours.tokens_per_s / peer.tokens_per_s, ours.peak_mb / peer.peak_mb
         held = times >= self.times and share <= self.memory_share
         return held, (f"{where}: {ours.peer} {ours.tokens_per_s:.2f} tokens/s "
-                      f"(batch {ours.batch}), {peer.peer} {peer.tokens_per_s:.2f} (batch {peer.batch}): "
-                      f"{times:.2f} times (asked {self.times:g}), {share:.2f} of its peak memory "
-                      f"(asked {self.memory_share:g}): {'held' if held else 'missed'}")
+                      f"(batch {ours.batch}), {peer.peer} {peer.tokens_per_s:.2f} "
+                      f"(batch {peer.batch}): {times:.2f} times (asked {self.times:g}), "
+                      f"{share:.2f} of its peak memory (asked {self.memory_share:g}): "
+                      f"{'held' if held else 'missed'}")
