@@ -210,7 +210,7 @@ struct CpuOptions {
   int threads = 1;
   int64_t max_cols = 0;      // longest row that matmul will meet: sizes the scratch
   int64_t max_head_dim = 0;  // of attention; 0: max_cols
-  // "" = best at hand; "baseline", "sse4", "avx2", "avx_vnni", "avx512" force one
+  // "" = best at hand; "baseline", "sse4", "avx2", "avx_vnni", "avx512", "amx" force one
   std::string instructions;
   Compute compute = Compute::kFloat32;
 };
