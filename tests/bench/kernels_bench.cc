@@ -129,66 +129,6 @@ BENCHMARK_CAPTURE(BM_MatmulFast, q4_k, quant::Format::kQ4_K)->Apply(k_shapes);
 BENCHMARK_CAPTURE(BM_Matmul, q6_k, quant::Format::kQ6_K)->Apply(k_shapes);
 BENCHMARK_CAPTURE(BM_MatmulFast, q6_k, quant::Format::kQ6_K)->Apply(k_shapes);
 
-// Arguments: threads, instructions, rows, slots. 9 heads over 3 kv heads of 64, as SmolLM2.
-void BM_Attend(benchmark::State& state) {
-  if (!available(state)) return;
-  const auto backend = backend_of(state);
-  const int64_t rows = state.range(2);
-  const int64_t slots = state.range(3);
-  const KvShape kv = {3, 64};
-  const auto q = uniform(rows * 576);
-  std::vector<float> out(q.size());
-  const int64_t blocks = (slots + kBlockSlots - 1) / kBlockSlots;
-  const auto floats = uniform(rows * blocks * kv.block_floats());
-  std::vector<const float*> pointers;
-  for (int64_t i = 0; i < rows * blocks; ++i) {
-    pointers.push_back(floats.data() + i * kv.block_floats());
-  }
-  std::vector<AttendRow> of;
-  for (int64_t i = 0; i < rows; ++i) {
-    of.push_back({q.data() + i * 576, out.data() + i * 576, pointers.data() + i * blocks, slots});
-  }
-  for (auto _ : state) backend->attend({of, 9, kv, 0.125F});
-  const auto bytes = static_cast<double>(rows * slots * 2 * 3 * 64 * 4);
-  state.counters["kv_bytes"] = benchmark::Counter(static_cast<double>(state.iterations()) * bytes,
-                                                  benchmark::Counter::kIsRate);
-}
-BENCHMARK(BM_Attend)
-    ->ArgNames({"threads", "instructions", "rows", "slots"})
-    ->UseRealTime()
-    ->Args({1, kAvx512, 16, 512})
-    ->Args({1, kAvx2, 16, 512})
-    ->Args({2, kAvx512, 64, 1024});
-
-void BM_AttendPrompt(benchmark::State& state) {
-  if (!available(state)) return;
-  const auto backend = backend_of(state);
-  const int64_t rows = state.range(2);
-  const auto q = uniform(rows * 576);
-  const auto k = uniform(rows * 192);
-  std::vector<float> out(q.size());
-  AttendPromptArgs args;
-  args.q = q.data();
-  args.out = out.data();
-  args.ld_q = args.ld_out = 576;
-  args.k = args.v = k.data();
-  args.ld_kv = 192;
-  args.rows = rows;
-  args.heads = 9;
-  args.kv = {3, 64};
-  args.scale = 0.125F;
-  for (auto _ : state) backend->attend_prompt(args);
-  const double flops = 2 * 2 * 576 * static_cast<double>(rows * (rows + 1) / 2);
-  state.counters["flops"] = benchmark::Counter(static_cast<double>(state.iterations()) * flops,
-                                               benchmark::Counter::kIsRate);
-}
-BENCHMARK(BM_AttendPrompt)
-    ->ArgNames({"threads", "instructions", "rows"})
-    ->UseRealTime()
-    ->Args({1, kAvx512, 512})
-    ->Args({1, kAvx2, 512})
-    ->Args({2, kAvx512, 512});
-
 void BM_Activate(benchmark::State& state) {
   if (!available(state)) return;
   const auto backend = backend_of(state);
