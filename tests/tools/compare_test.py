@@ -60,7 +60,7 @@ if __name__ == "__main__":
 class NoModels:
     """Gives the peers the model as it is."""
 
-    def form(self, source, form):
+    def form(self, source, form, dtype=None):
         return source, None
 
 

@@ -163,7 +163,8 @@ class Runner:
 
     def measure(self, peer, batch):
         obstacle = self.environment.install(peer.group)
-        model, problem = self.models.form(self.source, peer.form) if not obstacle else (None, None)
+        model, problem = (None, None) if obstacle else self.models.form(
+            self.source, peer.form, peer.settings.get("dtype"))
         if obstacle or problem:
             return {"obstacle": obstacle or problem}
         python = self.environment.python if peer.group else sys.executable

@@ -116,8 +116,7 @@ def batch_list(text):
 
 
 def job_digest(options, source, prompts):
-    size = sum(os.path.getsize(path) for path in peer_list.model_files(source))
-    parts = [os.path.basename(source), size, prompts, options.new_tokens, options.threads,
+    parts = [os.path.basename(source), models.source_bytes(source), prompts, options.new_tokens, options.threads,
              bool(options.drop_caches)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
@@ -219,6 +218,9 @@ def main(arguments=None):
                 print(f"{peer.name}: {report.summary.pairs(peer.settings)}")
             return 0
         return compare(options, lambda line: print(line, file=sys.stderr, flush=True))
+    except KeyboardInterrupt:
+        print("compare: interrupted; run it again to go on", file=sys.stderr)
+        return 130
     except (Usage, models.Missing, RuntimeError) as error:
         print(f"compare: {error}", file=sys.stderr)
         return 2
