@@ -35,9 +35,10 @@ GATES = {
                 "batches": "1,4,16,64", "prompt_tokens": 512, "new_tokens": 32, "rounds": 3,
                 "contenders": 0.5},
                summary.Gate(1.5, 0.5, at_each_batch=True)),
-    "larger": ({"peers": "accelerate-disk-float16,accelerate-disk-bfloat16,transload-fast",
+    "larger": ({"peers": "accelerate-disk-bfloat16,accelerate-disk-float16,transload-fast",
                 "batches": "4,8,16", "prompt_tokens": 128, "new_tokens": 8, "rounds": 3,
-                "memory": "accelerate-disk-float16", "model": "opt", "drop_caches": True},
+                "contenders": 0.5, "memory": "accelerate-disk-bfloat16", "model": "opt",
+                "drop_caches": True},
                summary.Gate(4.0, 1.0, at_each_batch=False)),
 }
 DEFAULTS = {"peers": "all", "batches": "1,4", "prompt_tokens": 512, "new_tokens": 32, "rounds": 3,
@@ -59,8 +60,8 @@ def parse(arguments):
     ap = argparse.ArgumentParser(description=__doc__,
                                  formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--gate", choices=GATES, help="settings for a gate, and its verdict")
-    ap.add_argument("--peers", help="names, comma-separated, or all; the first in float32 is what "
-                                    "tokens are compared with")
+    ap.add_argument("--peers", help="names, comma-separated, or all; tokens are compared with the "
+                                    "first in float32, or else the first")
     ap.add_argument("--batches", help="as 1,4,16")
     ap.add_argument("--rounds", type=int)
     ap.add_argument("--threads", type=int, default=1)
