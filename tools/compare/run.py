@@ -117,8 +117,8 @@ def batch_list(text):
 
 
 def job_digest(options, source, prompts):
-    parts = [os.path.basename(source), models.source_bytes(source), prompts, options.new_tokens, options.threads,
-             bool(options.drop_caches)]
+    parts = [os.path.basename(source), models.source_bytes(source), prompts, options.new_tokens,
+             options.threads, bool(options.drop_caches)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
