@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "layout/decoder_spec.h"
+#include "layout/kv_table.h"
 #include "quant/format.h"
 
 namespace transload::kernels {
@@ -86,20 +87,35 @@ struct ActivationArgs {
   int64_t ld = 0;  // of both
 };
 
-// A KV block holds kBlockSlots slots of one (sequence, layer): [kv_head][K, V][slot][head_dim].
-//   offset of K of slot s, head h: ((2 h) * kBlockSlots + s) * head_dim; V: ((2 h + 1) * ...
+// A KV block holds kBlockSlots slots of one (sequence, layer), in float32 or float16: for each kv
+// head K [head_dim][slot], then V [slot][head_dim]. Keys lie across, so that the scores of many
+// slots are summed side by side.
 struct KvShape {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t block_floats() const { return 2 * kv_heads * kBlockSlots * head_dim; }
+  int64_t bits = 32;  // of a number, see layout::is_kv_bits
+
+  int64_t vector_bytes() const { return layout::kv_bytes(head_dim, bits); }
+  int64_t v_offset() const { return kBlockSlots * vector_bytes(); }  // in a head's part, bytes
+  int64_t head_bytes() const { return 2 * v_offset(); }              // of a kv head's part
+  int64_t block_bytes() const { return kv_heads * head_bytes(); }
+};
+
+// Rows of K and V as they were computed, to become numbers of the KV cache.
+struct NarrowKvArgs {
+  float* rows = nullptr;
+  int64_t ld = 0;      // in float32
+  int64_t count = 0;   // of rows
+  int64_t values = 0;  // of a row
+  int64_t bits = 32;
 };
 
 // One query row over the blocks of its sequence, in slot order. slots >= 1; the block i is
 // blocks[i]; the last one is filled up to slots.
 struct AttendRow {
-  const float* q = nullptr;              // [heads * head_dim]
-  float* out = nullptr;                  // [heads * head_dim], may be q
-  const float* const* blocks = nullptr;  // [ceil(slots / kBlockSlots)]
+  const float* q = nullptr;                  // [heads * head_dim]
+  float* out = nullptr;                      // [heads * head_dim], may be q
+  const std::byte* const* blocks = nullptr;  // [ceil(slots / kBlockSlots)]
   int64_t slots = 0;
 };
 
@@ -114,14 +130,15 @@ struct AttendArgs {
 
 // Causal attention of one prompt over itself: row i sees rows 0..i. Same partials and merge order
 // as `attend`: runs of kBlockSlots rows from row 0.
-//   q, out [n, heads * head_dim] (out may be q);  k, v [n, kv_heads * head_dim] ld_kv
+//   q, out [n, heads * head_dim] (out may be q)
+//   k, v [n, kv_heads * head_dim] of kv.bits, rows ld_kv bytes apart
 struct AttendPromptArgs {
   const float* q = nullptr;
   float* out = nullptr;
   int64_t ld_q = 0;
   int64_t ld_out = 0;
-  const float* k = nullptr;
-  const float* v = nullptr;
+  const std::byte* k = nullptr;
+  const std::byte* v = nullptr;
   int64_t ld_kv = 0;
   int64_t rows = 0;
   int64_t heads = 0;
@@ -129,13 +146,16 @@ struct AttendPromptArgs {
   float scale = 0;
 };
 
-// Writes one token's K and V, [kv_heads * head_dim] each, into slot `slot` of a block.
+// Writes one token's K and V, [kv_heads * head_dim] numbers of the cache each, into slot `slot` of
+// a block.
 struct KvSlotWrite {
-  const float* k = nullptr;
-  const float* v = nullptr;
-  float* block = nullptr;
+  const std::byte* k = nullptr;
+  const std::byte* v = nullptr;
+  std::byte* block = nullptr;
   int64_t slot = 0;
 };
+// One of them, on the calling thread: for lanes that move KV without a backend.
+void write_slot(const KvSlotWrite& write, const KvShape& shape);
 
 // Running log-sum-exp, arg max and target logit of a row over the vocabulary, taken tile by tile
 // of kVocabTile logits from token 0; tiles are merged in order.
@@ -159,6 +179,9 @@ class Backend {
   virtual void activate(const ActivationArgs& args) = 0;
   virtual void attend(const AttendArgs& args) = 0;
   virtual void attend_prompt(const AttendPromptArgs& args) = 0;
+  // Rounds each row in place, the numbers packed at its start: float16 to nearest even. What
+  // overflows becomes NaN: an infinite key could pass for one that nobody attends to.
+  virtual void narrow_kv(const NarrowKvArgs& args) = 0;
   virtual void write_slots(std::span<const KvSlotWrite> writes, const KvShape& shape) = 0;
   // y[i, :] += x[i, :]
   virtual void add(const float* x, int64_t ld_x, float* y, int64_t ld_y, int64_t rows,
@@ -185,8 +208,9 @@ std::string_view name(Compute compute);  // "float32", "fast"
 
 struct CpuOptions {
   int threads = 1;
-  int64_t max_cols = 0;  // longest row that matmul will meet: sizes the scratch
-  // "" = best at hand; "baseline", "sse4", "avx2", "avx_vnni", "avx512" force one
+  int64_t max_cols = 0;      // longest row that matmul will meet: sizes the scratch
+  int64_t max_head_dim = 0;  // of attention; 0: max_cols
+  // "" = best at hand; "baseline", "sse4", "avx2", "avx_vnni", "avx512", "amx" force one
   std::string instructions;
   Compute compute = Compute::kFloat32;
 };

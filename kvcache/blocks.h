@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/backend.h"
 #include "layout/kv_table.h"
 
 namespace transload::kvcache {
@@ -24,8 +23,8 @@ struct BlockMemory {
 
 struct BlockAt {
   layout::KvPlace place;
-  float* device = nullptr;  // at home there, or in the device's ring
-  float* host = nullptr;    // at home there, or in the host's ring
+  std::byte* device = nullptr;  // at home there, or in the device's ring
+  std::byte* host = nullptr;    // at home there, or in the host's ring
 };
 
 // Walks the blocks of a group: `places` are their homes in the order in which the rings hold those
@@ -43,8 +42,8 @@ class BlockWalk {
   BlockAt next();
 
  private:
-  float* block(std::byte* base, int64_t index) const {
-    return reinterpret_cast<float*>(base + index * memory_.block_bytes);
+  std::byte* block(std::byte* base, int64_t index) const {
+    return base + index * memory_.block_bytes;
   }
 
   const BlockMemory& memory_;
@@ -53,22 +52,5 @@ class BlockWalk {
   int64_t device_ring_block_;
   int64_t host_ring_block_;
 };
-
-// Calls copy(to, from, floats) for each run of floats that brings K and V of `tokens` consecutive
-// tokens into the slots from `slot` on.
-//   kv [tokens, 2 * kv_heads * head_dim]: K of all heads, then V;  block: kernels::KvShape's layout
-template <class Copy>
-void copy_slots(const kernels::KvShape& shape, std::span<const float> kv, float* block,
-                int64_t slot, Copy copy) {
-  const int64_t d = shape.head_dim;
-  const int64_t width = 2 * shape.kv_heads * d;
-  const int64_t tokens = static_cast<int64_t>(kv.size()) / width;
-  for (int64_t head = 0; head < shape.kv_heads; ++head)
-    for (int64_t part = 0; part < 2; ++part) {
-      const float* from = kv.data() + (part * shape.kv_heads + head) * d;
-      float* to = block + ((2 * head + part) * layout::kKvBlockSlots + slot) * d;
-      for (int64_t i = 0; i < tokens; ++i) copy(to + i * d, from + i * width, d);
-    }
-}
 
 }  // namespace transload::kvcache

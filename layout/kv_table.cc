@@ -5,9 +5,11 @@
 
 namespace transload::layout {
 
-int64_t kv_block_bytes(int64_t kv_heads, int64_t head_dim) {
-  return round_up(2 * kv_heads * kKvBlockSlots * head_dim * static_cast<int64_t>(sizeof(float)),
-                  kPageBytes);
+std::string_view kv_format_name(int64_t bits) { return bits == 16 ? "float16" : "float32"; }
+
+int64_t kv_block_bytes(int64_t kv_heads, int64_t head_dim, int64_t bits) {
+  check(is_kv_bits(bits), "the KV cache has 32 or 16 bits a number");
+  return round_up(2 * kv_heads * kKvBlockSlots * kv_bytes(head_dim, bits), kPageBytes);
 }
 
 KvTable::KvTable(int64_t row_slots, int64_t layers, int64_t max_blocks,

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "layout/tier.h"
@@ -11,9 +12,16 @@ namespace transload::layout {
 
 inline constexpr int64_t kKvBlockSlots = 64;
 
-// Bytes of one KV block in float32: K and V of kKvBlockSlots tokens of one (sequence, layer),
-// [kv_head][K, V][slot][head_dim]; a whole number of pages, so that it can go to the disk.
-int64_t kv_block_bytes(int64_t kv_heads, int64_t head_dim);
+// Width of a number in the KV cache, in bits: 32 (float32) or 16 (float16).
+constexpr bool is_kv_bits(int64_t bits) { return bits == 32 || bits == 16; }
+std::string_view kv_format_name(int64_t bits);  // "float32", "float16"
+
+// Bytes of `values` numbers of K or V at a width. Requires: is_kv_bits(bits).
+constexpr int64_t kv_bytes(int64_t values, int64_t bits) { return values * bits / 8; }
+
+// Bytes of one KV block: K and V of kKvBlockSlots tokens of one (sequence, layer), laid out as
+// kernels::KvShape says; a whole number of pages, so that it can go to the disk.
+int64_t kv_block_bytes(int64_t kv_heads, int64_t head_dim, int64_t bits);
 
 struct KvPlace {
   Tier tier = Tier::kDevice;

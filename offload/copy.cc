@@ -14,9 +14,12 @@ void PacedCopier::begin() {
 }
 
 void PacedCopier::copy(void* destination, const void* source, int64_t bytes) {
+  copied(bytes);
+  if (bytes > 0) std::memcpy(destination, source, static_cast<size_t>(bytes));
+}
+
+void PacedCopier::copied(int64_t bytes) {
   check(in_task_ && bytes >= 0, "a copy outside a task or of negative size");
-  if (bytes == 0) return;
-  std::memcpy(destination, source, static_cast<size_t>(bytes));
   task_bytes_ += bytes;
   total_bytes_ += bytes;
 }

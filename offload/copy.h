@@ -16,6 +16,8 @@ class PacedCopier {
   void begin();
   // One piece of it, done on return. The two ranges do not overlap.
   void copy(void* destination, const void* source, int64_t bytes);
+  // A piece of it that the caller has copied itself.
+  void copied(int64_t bytes);
   // Ends the task at the booked moment; returns its bytes.
   int64_t finish();
   int64_t total_bytes() const { return total_bytes_; }

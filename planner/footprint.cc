@@ -156,7 +156,7 @@ int64_t pack_vectors(const Model& model, Footprint& out) {
 
 void size_rows(const Model& model, const Plan& plan, Footprint& out) {
   const layout::DecoderSpec& spec = model.spec;
-  out.kv_block_bytes = layout::kv_block_bytes(spec.kv_heads, spec.head_dim);
+  out.kv_block_bytes = layout::kv_block_bytes(spec.kv_heads, spec.head_dim, plan.kv_bits);
   out.max_kv_blocks = plan.keeps_kv() ? ceil_div(plan.max_tokens, layout::kKvBlockSlots) : 0;
   out.device_rows = std::min<int64_t>(
       plan.batch_rows(),

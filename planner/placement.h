@@ -32,6 +32,7 @@ struct Wishes {
   std::optional<int64_t> prefill_tokens;
   std::optional<AttentionSite> attention;
   std::array<std::optional<int64_t>, layout::kTiers> budget_bytes;
+  int64_t kv_bits = 32;
   int64_t reserve_bytes = 0;  // of free memory, left alone
   int threads = 1;
   double link_bytes_per_s = 0;  // emulated
@@ -66,8 +67,8 @@ bool wants_two_tiers(const Wishes& wishes);
 // cache, then to weights, then to the weight ring; the host likewise; the rest lies on the disk. A
 // budget that is not given becomes what the plan needs, at most free memory less the reserve.
 // Errors: kDoesNotFit naming the tier, bytes needed and there, and the nearest plan that fits, or
-// the least that any plan needs; those of check_fits; kUsage for a --prefill-tokens below the
-// longest prompt.
+// the least that any plan needs, or a budget above the machine's free memory; those of check_fits;
+// kUsage for a --prefill-tokens below the longest prompt.
 Placement place(const PlacementInput& input);
 
 // The plan with the smallest budgets for the shares and the batch shape wished for (batch 1 x 1

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "layout/kv_table.h"
 
 namespace transload::planner {
 namespace {
@@ -36,6 +37,10 @@ class Writer {
   }
   void operator()(const char* field, AttentionSite site) {
     out_[field] = site == AttentionSite::kDevice ? "device" : "host";
+  }
+  template <class T>
+  void optional(const char* field, const T& value) {
+    (*this)(field, value);
   }
   json take() { return std::move(out_); }
 
@@ -95,6 +100,11 @@ class Reader {
   void operator()(const char* field, AttentionSite& site) {
     site = choice(field, "device", "host") ? AttentionSite::kHost : AttentionSite::kDevice;
   }
+  // Keeps what `value` is where the field is absent.
+  template <class T>
+  void optional(const char* field, T& value) {
+    if (object_.contains(field)) (*this)(field, value);
+  }
   void finish() const {
     for (const auto& item : object_.items())
       if (!seen_.contains(item.key())) fail(path_ + item.key(), "is unknown");
@@ -134,6 +144,7 @@ void visit_fields(Plan& plan, Visitor& visit) {
   visit("prefill_tokens", plan.prefill_tokens);
   visit("chunk_tokens", plan.chunk_tokens);
   visit("max_tokens", plan.max_tokens);
+  visit.optional("kv_bits", plan.kv_bits);  // plans written before it was a choice lack it
   visit("visit_buffers", plan.visit_buffers);
   visit("attention", plan.attention);
   visit("piece_bytes", plan.piece_bytes);
@@ -162,6 +173,7 @@ Plan plan_from_json(const nlohmann::json& json) {
   Reader reader(json, "");
   visit_fields(plan, reader);
   reader.finish();
+  if (!layout::is_kv_bits(plan.kv_bits)) fail("kv_bits", "must be 32 or 16");
   return plan;
 }
 

@@ -28,6 +28,7 @@ struct Plan {
   int64_t prefill_tokens = 0;  // prompt tokens that a batch may admit in one sweep
   int64_t chunk_tokens = 0;    // rows computed at once inside a layer visit
   int64_t max_tokens = 0;      // of a sequence: prompt and new tokens
+  int64_t kv_bits = 32;        // of a number in the KV cache: see layout::is_kv_bits
   int64_t visit_buffers = 1;   // 2: a batch's attention overlaps the next batch's projections
   AttentionSite attention = AttentionSite::kDevice;
 

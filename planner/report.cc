@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "layout/kv_table.h"
 
 namespace transload::planner {
 
@@ -56,6 +57,11 @@ std::string bottleneck_sentence(const Prediction& prediction) {
                      100 * busy_share(prediction, lane));
 }
 
+std::string kv_text(const Plan& plan) {
+  const std::string format(layout::kv_format_name(plan.kv_bits));
+  return plan.keeps_kv() ? format : "none (K and V in " + format + ")";
+}
+
 std::string staging_sentence(const Plan& plan, const Footprint& needs) {
   const bool from_disk = plan.staging_bytes > 0 && needs.slices.bytes[2] > 0;
   if (!from_disk || plan.staging_bytes >= needs.largest_stage_bytes) return {};
@@ -70,6 +76,7 @@ std::string placement_text(const Plan& plan, const Footprint& needs, const Predi
       fmt::format("placement (percent on {}): weights {}, KV cache {}, activations {}\n",
                   "device/host/disk", percent(plan.weights),
                   plan.keeps_kv() ? percent(plan.kv) : "none", percent(plan.activations));
+  text += "KV cache: " + kv_text(plan) + "\n";
   for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
     const auto t = static_cast<size_t>(tier);
     if (needs.bytes[t] == 0) continue;

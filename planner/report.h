@@ -13,6 +13,9 @@ namespace transload::planner {
 // "disk-bound", "link-bound", "compute-bound", and by what: one sentence.
 std::string bottleneck_sentence(const Prediction& prediction);
 
+// Format of the KV cache's numbers: "float32", "float16"; said too where nothing is kept of them.
+std::string kv_text(const Plan& plan);
+
 // Says that staging is smaller than the largest layer that comes from the disk; else empty.
 std::string staging_sentence(const Plan& plan, const Footprint& needs);
 

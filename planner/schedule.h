@@ -169,6 +169,7 @@ class Schedule {
   void attend_on_host(Visit& visit, const GroupSize& size, int32_t index);
   void store_prompt(Visit& visit, const SweepRow& row, int64_t row_index);
   void store_prompt_group(Visit& visit, const Group& group, const GroupSize& size);
+  int64_t kv_bytes(int64_t slots) const;
   Tails tails(const Visit& visit, const Group& group);
   Dependencies store_tail(Visit& visit, const TailStore& what);
   Task group_task(TaskKind kind, Lane lane, const Visit& visit, int32_t index);

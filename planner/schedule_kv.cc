@@ -98,6 +98,11 @@ Task Schedule::group_task(TaskKind kind, Lane lane, const Visit& visit, int32_t 
   return made;
 }
 
+// Bytes of K and V of so many slots.
+int64_t Schedule::kv_bytes(int64_t slots) const {
+  return layout::kv_bytes(2 * slots * model_.spec.kv_width(), plan_.kv_bits);
+}
+
 // The blocks that the new tokens of the group's rows go to.
 Schedule::Tails Schedule::tails(const Visit& visit, const Group& group) {
   Tails tails;
@@ -181,7 +186,7 @@ void Schedule::attend_on_device(Visit& visit, const GroupSize& size, int32_t ind
     loaded.add(load.lane, load.id);
   }
   Task attend = group_task(TaskKind::kAttend, Lane::kDeviceCompute, visit, index);
-  attend.bytes = size.slots * 2 * model_.spec.kv_width() * kFloat;
+  attend.bytes = kv_bytes(size.slots);
   attend.flops = 4 * size.slots * model_.spec.q_width();
   use_home(attend, visit, group, Tier::kDevice, false);
   use_home(attend, visit, group, Tier::kDevice, true);
@@ -207,8 +212,7 @@ Dependencies Schedule::store_tail(Visit& visit, const TailStore& what) {
   const bool single = plan_.single_tier;
   if (!single && tail.at(Tier::kHost) + tail.at(Tier::kDisk) > 0) {
     Task store = group_task(TaskKind::kStoreKv, Lane::kDeviceToHost, visit, index);
-    store.bytes =
-        (tail.at(Tier::kHost) + tail.at(Tier::kDisk)) * 2 * model_.spec.kv_width() * kFloat;
+    store.bytes = kv_bytes(tail.at(Tier::kHost) + tail.at(Tier::kDisk));
     visit_clock_[visit.buffer].read_by(store);
     store.needs.add(loaded);
     use_new(visit, group, false);
@@ -252,7 +256,7 @@ void Schedule::attend_on_host(Visit& visit, const GroupSize& size, int32_t index
   // The token's K and V go into its block before attention reads it.
   const Dependencies stored = store_tail(visit, {tail, index, host, {}});
   Task attend = group_task(TaskKind::kHostAttend, Lane::kHostCompute, visit, index);
-  attend.bytes = size.slots * 2 * model_.spec.kv_width() * kFloat;
+  attend.bytes = kv_bytes(size.slots);
   attend.flops = 4 * size.slots * model_.spec.q_width();
   attend.needs.add(send.lane, send.id);
   attend.needs.add(stored);

@@ -157,7 +157,7 @@ void Schedule::prompts(Visit& visit) {
   for (size_t i = first; i < rows.rows.size(); ++i) {
     const SweepRow& row = rows.rows[i];
     attend.flops += 2 * row.tokens * (row.tokens + 1) * model_.spec.q_width();
-    attend.bytes += row.tokens * 2 * model_.spec.kv_width() * kFloat;
+    attend.bytes += kv_bytes(row.tokens);
     const auto index = static_cast<int64_t>(i);
     Group whole{};
     whole.first_row = index;

@@ -67,6 +67,13 @@ kernels::Compute compute_of(const std::string& text) {
   throw Error(Kind::kUsage, "--compute: '" + text + "' is neither float32 nor fast");
 }
 
+int64_t kv_bits_of(const std::string& text, kernels::Compute compute) {
+  if (text.empty()) return compute == kernels::Compute::kFast ? 16 : 32;
+  if (text == "16") return 16;
+  if (text == "32") return 32;
+  throw Error(Kind::kUsage, "--kv-bits: '" + text + "' is neither 16 nor 32");
+}
+
 std::string cache_directory() {
   if (const char* cache = std::getenv("TRANSLOAD_CACHE"); cache != nullptr && *cache != 0)
     return cache;
@@ -74,10 +81,11 @@ std::string cache_directory() {
   return std::string(home != nullptr ? home : ".") + "/.cache/transload";
 }
 
-// A plan file fixes rates and reserve too.
+// A plan file fixes rates, reserve and the KV cache's numbers too.
 void refuse_beside_plan(const RunFlags& flags) {
-  const std::array<std::pair<const char*, const std::string&>, 3> fixed = {
-      {{"--link-rate", flags.link_rate},
+  const std::array<std::pair<const char*, const std::string&>, 4> fixed = {
+      {{"--kv-bits", flags.kv_bits},
+       {"--link-rate", flags.link_rate},
        {"--disk-rate", flags.disk_rate},
        {"--reserve", flags.reserve}}};
   for (const auto& [flag, text] : fixed)
@@ -133,6 +141,9 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
       .add_option("--compute", flags.compute,
                   "float32, or fast: 4-bit, 8-bit and 16-bit weights multiplied as stored")
       ->capture_default_str();
+  command.add_option("--kv-bits", flags.kv_bits,
+                     "16 or 32 bits a number in the KV cache; left out: 16 with --compute fast, 32 "
+                     "with float32");
   const std::string budgets =
       "Budgets (64MiB, 2GB or plain bytes; a device or host budget emulates "
       "a small device)";
@@ -197,6 +208,7 @@ engine::RunOptions read_run_flags(const RunFlags& flags) {
   options.tiers.pinned_bytes = bytes_of(flags.pinned_memory, "--pinned-memory").value_or(-1);
   wishes.weights = shares_of(flags.weights, "--weights", 3);
   wishes.kv = shares_of(flags.kv, "--kv", 3);
+  wishes.kv_bits = kv_bits_of(flags.kv_bits, options.compute);
   wishes.activations = shares_of(flags.activations, "--activations", 2);
   if (!flags.attention.empty()) {
     if (flags.attention != "device" && flags.attention != "host")

@@ -13,7 +13,8 @@ namespace transload::tools {
 struct RunFlags {
   engine::RunOptions options;
   std::string device = "cpu";
-  std::string compute = "float32";
+  std::string compute = "fast";
+  std::string kv_bits;
   std::string device_memory, host_memory, disk_memory, reserve, pinned_memory;
   std::string weights, kv, activations, attention;
   std::string link_rate, disk_rate;

@@ -159,6 +159,14 @@ void Performer::attention_in(const Task& task) {
     }
     project_qkv(task, rows, x);
     if (model_.spec.position == layout::PositionKind::kRotary) rotate(task, rows);
+    // From here on K and V are numbers of the cache, so that a prompt's attention sees what that of
+    // later tokens will see, wherever the border between them is.
+    const int64_t kv_width = 2 * model_.spec.kv_width();
+    device_->narrow_kv({.rows = visit_kv(task.visit_buffer, rows.first),
+                        .ld = kv_width,
+                        .count = rows.count,
+                        .values = kv_width,
+                        .bits = plan_.kv_bits});
     row += rows.count;
   }
 }

@@ -124,9 +124,14 @@ void Performer::finish_scores(const Task& task) {
         const double logprob = static_cast<double>(stats.target_logit) -
                                static_cast<double>(stats.maximum) - std::log(stats.sum);
         sequence.scored.push_back({static_cast<float>(logprob), stats.best == stats.target});
-        if (!std::isfinite(logprob)) sequence.error = "non-finite logits";
+        if (!std::isfinite(logprob)) sequence.error = "non-finite logits" + kv_hint();
       }
     }
+}
+
+// What overflows float16 becomes NaN, see Backend::narrow_kv.
+std::string Performer::kv_hint() const {
+  return plan_.kv_bits == 16 ? "; where keys or values are beyond 65504, --kv-bits 32 helps" : "";
 }
 
 // Draws the next token of every row; a row that cannot go on carries its error.
@@ -152,7 +157,7 @@ void Performer::sample_row(const planner::Sweep& sweep, int64_t head_row) {
     try {
       sample(sample_row, sequence.sampling, sampling_[worker % sampling_.size()], sequence.sampled);
     } catch (const Error& error) {
-      sequence.error = error.what();
+      sequence.error = error.what() + kv_hint();
     }
     return;
   }

@@ -42,9 +42,9 @@ void Performer::start_read_kv(const Task& task) {
   read_requests_.clear();
   group_blocks(task, [&](const kvcache::BlockAt& at, const planner::SweepRow& row, int64_t block) {
     if (at.place.tier != Tier::kDisk || is_fresh(row, block)) return;
-    float* to = plan_.single_tier ? at.device : at.host;
-    read_requests_.push_back({spill_read_file_, at.place.block * needs_.kv_block_bytes,
-                              needs_.kv_block_bytes, reinterpret_cast<std::byte*>(to)});
+    std::byte* to = plan_.single_tier ? at.device : at.host;
+    read_requests_.push_back(
+        {spill_read_file_, at.place.block * needs_.kv_block_bytes, needs_.kv_block_bytes, to});
   });
   read_lane_->submit(read_requests_, false, static_cast<uint64_t>(task.id));
 }
@@ -52,9 +52,8 @@ void Performer::start_read_kv(const Task& task) {
 void Performer::finish_read_kv(const Task& task) {
   group_blocks(task, [&](const kvcache::BlockAt& at, const planner::SweepRow& row, int64_t block) {
     if (at.place.tier != Tier::kDisk || is_fresh(row, block)) return;
-    const float* data = plan_.single_tier ? at.device : at.host;
-    memory_.checksums().verify(at.place.block, reinterpret_cast<const std::byte*>(data),
-                               needs_.kv_block_bytes);
+    const std::byte* data = plan_.single_tier ? at.device : at.host;
+    memory_.checksums().verify(at.place.block, data, needs_.kv_block_bytes);
   });
 }
 
@@ -63,7 +62,7 @@ void Performer::start_write_kv(const Task& task) {
   group_blocks(task, [&](const kvcache::BlockAt& at, const planner::SweepRow& row, int64_t block) {
     const bool changed = row.prompt || block == row.position / kKvBlockSlots;
     if (at.place.tier != Tier::kDisk || !changed) return;
-    auto* data = reinterpret_cast<std::byte*>(plan_.single_tier ? at.device : at.host);
+    std::byte* data = plan_.single_tier ? at.device : at.host;
     memory_.checksums().set(at.place.block, data, needs_.kv_block_bytes);
     write_requests_.push_back(
         {spill_write_file_, at.place.block * needs_.kv_block_bytes, needs_.kv_block_bytes, data});
@@ -96,29 +95,33 @@ void Performer::copy_query(const Task& task, bool to_device) {
   copier.finish();
 }
 
-// K and V of consecutive tokens from the visit's buffer into slots of a block on the host.
-void Performer::store_tokens(std::span<const float> kv, float* block, int64_t slot) {
-  kvcache::copy_slots({model_.spec.kv_heads, model_.spec.head_dim}, kv, block, slot,
-                      [&](float* to, const float* from, int64_t floats) {
-                        copiers_[1].copy(to, from, floats * kFloat);
-                      });
+kernels::KvShape Performer::kv_shape() const {
+  return {model_.spec.kv_heads, model_.spec.head_dim, plan_.kv_bits};
+}
+
+// Brings a row's K and V, numbers of the cache since attention_in, from the visit's buffer into a
+// slot of a block.
+kernels::KvSlotWrite Performer::slot_write(int64_t visit_buffer, int64_t row, std::byte* block,
+                                           int64_t slot) const {
+  const auto* k = reinterpret_cast<const std::byte*>(visit_kv(visit_buffer, row));
+  return {k, k + layout::kv_bytes(model_.spec.kv_width(), plan_.kv_bits), block, slot};
 }
 
 void Performer::store_kv(const Task& task) {
-  const int64_t row_floats = 2 * model_.spec.kv_width();
-  const auto rows = [&](int64_t first, int64_t count) {
-    return std::span<const float>(visit_kv(task.visit_buffer, first),
-                                  static_cast<size_t>(count * row_floats));
+  const kernels::KvShape shape = kv_shape();
+  const auto store = [&](int64_t row, std::byte* block, int64_t slot) {
+    kernels::write_slot(slot_write(task.visit_buffer, row, block, slot), shape);
+    copiers_[1].copied(2 * shape.kv_heads * shape.vector_bytes());
   };
   copiers_[1].begin();
   group_blocks(task, [&](const kvcache::BlockAt& at, const planner::SweepRow& row, int64_t block) {
     if (at.place.tier == Tier::kDevice) return;
     if (row.prompt) {
       const int64_t first = block * kKvBlockSlots;
-      store_tokens(rows(row.batch_row + first, std::min(kKvBlockSlots, row.tokens - first)),
-                   at.host, 0);
+      const int64_t tokens = std::min(kKvBlockSlots, row.tokens - first);
+      for (int64_t i = 0; i < tokens; ++i) store(row.batch_row + first + i, at.host, i);
     } else if (block == row.position / kKvBlockSlots) {
-      store_tokens(rows(row.batch_row, 1), at.host, row.position % kKvBlockSlots);
+      store(row.batch_row, at.host, row.position % kKvBlockSlots);
     }
   });
   copiers_[1].finish();
@@ -132,22 +135,22 @@ void Performer::attend(const Task& task, bool on_host) {
   scratch.rows.clear();
   scratch.blocks.clear();
   scratch.writes.clear();
-  const int64_t kv_width = spec.kv_width();
   group_blocks(task, [&](const kvcache::BlockAt& at, const planner::SweepRow& row, int64_t block) {
-    float* data = on_host ? at.host : at.device;
+    std::byte* data = on_host ? at.host : at.device;
     scratch.blocks.push_back(data);
-    const float* const* last = scratch.blocks.data() + scratch.blocks.size() - 1;
+    const std::byte* const* last = scratch.blocks.data() + scratch.blocks.size() - 1;
     if (block < row.position / kKvBlockSlots) return;
     float* q = visit_q(task.visit_buffer, row.batch_row);
     if (on_host)
       q = memory_.host_floats(needs_.host.query) +
           (task.visit_buffer * plan_.batch_size + row.batch_row) * spec.q_width();
-    const float* kv = visit_kv(task.visit_buffer, row.batch_row);
-    if (!on_host) scratch.writes.push_back({kv, kv + kv_width, data, row.position % kKvBlockSlots});
+    if (!on_host)
+      scratch.writes.push_back(
+          slot_write(task.visit_buffer, row.batch_row, data, row.position % kKvBlockSlots));
     scratch.rows.push_back({q, q, last - block, row.position + 1});
   });
   kernels::Backend& backend = on_host ? *host_ : *device_;
-  const kernels::KvShape shape{spec.kv_heads, spec.head_dim};
+  const kernels::KvShape shape = kv_shape();
   backend.write_slots(scratch.writes, shape);
   backend.attend({scratch.rows, spec.heads, shape, attention_scale()});
 }
@@ -159,17 +162,17 @@ void Performer::attend_prompts(const Task& task) {
   for (const planner::SweepRow& row : batch.rows) {
     if (!row.prompt) continue;
     float* q = visit_q(task.visit_buffer, row.batch_row);
-    const float* kv = visit_kv(task.visit_buffer, row.batch_row);
+    const kernels::KvSlotWrite kv = slot_write(task.visit_buffer, row.batch_row, nullptr, 0);
     device_->attend_prompt({.q = q,
                             .out = q,
                             .ld_q = spec.q_width(),
                             .ld_out = spec.q_width(),
-                            .k = kv,
-                            .v = kv + spec.kv_width(),
-                            .ld_kv = 2 * spec.kv_width(),
+                            .k = kv.k,
+                            .v = kv.v,
+                            .ld_kv = 2 * spec.kv_width() * kFloat,
                             .rows = row.tokens,
                             .heads = spec.heads,
-                            .kv = {spec.kv_heads, spec.head_dim},
+                            .kv = kv_shape(),
                             .scale = attention_scale()});
     if (plan_.keeps_kv()) pack_blocks(one, Tier::kDevice);
     ++one.index;
@@ -180,18 +183,15 @@ void Performer::pack_prompt(const Task& task) { pack_blocks(task, Tier::kDisk); 
 
 // A prompt's K and V into those of its blocks that are at home on `tier`, on the device.
 void Performer::pack_blocks(const Task& task, Tier tier) {
-  const layout::DecoderSpec& spec = model_.spec;
   group_blocks(task, [&](const kvcache::BlockAt& at, const planner::SweepRow& row, int64_t block) {
     if (at.place.tier != tier) return;
     std::vector<kernels::KvSlotWrite>& writes = attend_[0].writes;
     writes.clear();
     const int64_t first = block * kKvBlockSlots;
     const int64_t tokens = std::min(kKvBlockSlots, row.tokens - first);
-    for (int64_t i = 0; i < tokens; ++i) {
-      const float* kv = visit_kv(task.visit_buffer, row.batch_row + first + i);
-      writes.push_back({kv, kv + spec.kv_width(), at.device, i});
-    }
-    device_->write_slots(writes, {spec.kv_heads, spec.head_dim});
+    for (int64_t i = 0; i < tokens; ++i)
+      writes.push_back(slot_write(task.visit_buffer, row.batch_row + first + i, at.device, i));
+    device_->write_slots(writes, kv_shape());
   });
 }
 

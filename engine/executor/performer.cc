@@ -27,6 +27,7 @@ kernels::CpuOptions cpu_options(const layout::Model& model, const planner::Plan&
   cpu.instructions = options.instructions;
   cpu.compute = options.compute;
   cpu.max_cols = model.spec.head_dim;
+  cpu.max_head_dim = model.spec.head_dim;
   for (const layout::Weight& weight : model.weights)
     cpu.max_cols = std::max(cpu.max_cols, weight.cols);
   return cpu;

@@ -104,7 +104,9 @@ class Performer : public TaskRunner {
   void start_write_kv(const Task& task);
   void load_kv(const Task& task);
   void copy_query(const Task& task, bool to_device);
-  void store_tokens(std::span<const float> kv, float* block, int64_t slot);
+  kernels::KvShape kv_shape() const;
+  kernels::KvSlotWrite slot_write(int64_t visit_buffer, int64_t row, std::byte* block,
+                                  int64_t slot) const;
   void store_kv(const Task& task);
   void attend(const Task& task, bool on_host);
   void attend_prompts(const Task& task);
@@ -138,6 +140,7 @@ class Performer : public TaskRunner {
   void score_logits(const Task& task, const kernels::WeightSlice& slice);
   void start_scores(const Task& task);
   void finish_scores(const Task& task);
+  std::string kv_hint() const;
   void sample_rows(const Task& task);
   void sample_row(const planner::Sweep& sweep, int64_t head_row);
 
@@ -174,7 +177,7 @@ class Performer : public TaskRunner {
   std::vector<int32_t> positions_;
   struct AttendScratch {
     std::vector<kernels::AttendRow> rows;
-    std::vector<const float*> blocks;
+    std::vector<const std::byte*> blocks;
     std::vector<kernels::KvSlotWrite> writes;
   };
   std::array<AttendScratch, 2> attend_;  // device, host

@@ -116,11 +116,14 @@ LoadedModel load(const std::string& path) {
   return loaded;
 }
 
+int64_t kv_bits(const RunOptions& options) {
+  return options.plan_file.empty() ? options.wishes.kv_bits : read_plan(options.plan_file).kv_bits;
+}
+
 planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& options,
                                const planner::Workload& workload) {
-  constexpr int64_t kLineBytes = 38;  // of the job's index, and of finding ids in it
   planner::Placement placement = place_or_read(loaded, options, workload);
-  placement.needs.process_bytes += workload.job_lines * kLineBytes;
+  placement.needs.process_bytes += job_index_bytes(workload.job_lines);
   const int64_t host = placement.needs.bytes[1];
   const int64_t most = options.tiers.pinned_bytes;
   if (host > 0)
@@ -204,9 +207,9 @@ std::string summary_text(const planner::Placement& placement, const RunResult& r
   const double rate = static_cast<double>(tokens) / std::max(stats.seconds, 1e-9);
   std::string text = fmt::format(
       "{} tokens in {:.2f} s ({:.2f} s of it loading): {:.1f} tokens/s (predicted {:.1f}), {} "
-      "sweeps\ncompute: {}; disk: {}\n",
+      "sweeps\ncompute: {}; KV cache: {}; disk: {}\n",
       tokens, stats.seconds, stats.load_seconds, rate, placement.prediction.tokens_per_s,
-      stats.sweeps, result.compute, result.disk_engine);
+      stats.sweeps, result.compute, planner::kv_text(placement.plan), result.disk_engine);
   if (stats.decode_sweeps > 0)
     text += fmt::format("a decode sweep took {:.3g} s (predicted {:.3g})\n",
                         decode_sweep_seconds(stats), placement.prediction.decode_sweep_s);

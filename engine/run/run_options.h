@@ -38,6 +38,9 @@ struct LoadedModel {
 };
 LoadedModel load(const std::string& path);
 
+// Width of the KV cache's numbers: of --plan's plan, or as wished for. It changes the answers.
+int64_t kv_bits(const RunOptions& options);
+
 // The plan of a run: read from --plan, or chosen. What was given twice differently is an error.
 planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& options,
                                const planner::Workload& workload);

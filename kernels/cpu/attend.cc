@@ -1,5 +1,6 @@
-// Attention of a few query vectors over runs of kBlockSlots slots.
+// Attention of query vectors over runs of kBlockSlots slots, a run at a time.
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/targets.h"
@@ -8,8 +9,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attend.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h: once for each target.
-#include "kernels/cpu/dot_tile_inl.h"
 #include "kernels/cpu/exp_inl.h"
+#include "kernels/cpu/product_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace transload::kernels::cpu {
@@ -17,14 +18,9 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr float kLowest = -3.4028234663852886e38F;
-
-// One run of slots as a tile sees it.
-struct Run {
-  const float* k;
-  const float* v;
-  int64_t ld;
-  int64_t slots[kAttendTile];  // that each vector sees of this run, at most kBlockSlots
-};
+constexpr int64_t kMostLanes = 16;
+// So many vectors convert float16 each time that they read it, rather than once through memory.
+constexpr int64_t kFewVectors = 2 * kAttendTile;
 
 // What a vector has gathered over the runs so far: softmax numerators relative to `maximum`.
 struct Gathered {
@@ -32,9 +28,38 @@ struct Gathered {
   float sum;
 };
 
-float exp_one(float x) {
-  const hn::ScalableTag<float> d;
-  return hn::GetLane(exponential(d, hn::Set(d, x)));
+// All vectors' state, in the scratch.
+struct State {
+  explicit State(const AttendVectorsArgs& args)
+      : k(args.scratch),
+        v(k + kBlockSlots * args.head_dim),
+        scores(v + kBlockSlots * args.head_dim),
+        part(scores + kAttendTile * kBlockSlots),
+        merged(part + kAttendTile * args.head_dim) {}
+
+  float* k;       // of a run in float32, [head_dim][slot]
+  float* v;       // [slot][head_dim]
+  float* scores;  // of a tile, [vector][slot]
+  float* part;    // of a tile and a run, [vector][head_dim]
+  float* merged;  // [vector][head_dim]
+  Gathered all[kAttendVectors];
+};
+
+// One run of slots as the vectors see it: K [head_dim][slot], V rows ld_v numbers apart. With
+// kFromBlocks it lies in a KV block, and the next one is fetched meanwhile.
+template <class T, bool kFromBlocks>
+struct Run {
+  int64_t index;
+  const T* k;
+  const T* v;
+  int64_t ld_v;
+  const T* next_k;
+  const T* next_v;
+};
+
+int64_t in_run(int64_t slots, int64_t run) {
+  const int64_t seen = slots - run * kBlockSlots;
+  return seen > kBlockSlots ? kBlockSlots : seen;
 }
 
 int64_t most(const int64_t* values, int64_t count) {
@@ -43,186 +68,243 @@ int64_t most(const int64_t* values, int64_t count) {
   return result;
 }
 
-// scores[i, s] = q[i] . k[s] * scale for slots s that some vector sees
-void score_run(const AttendTileArgs& args, const Run& run, float* scores) {
-  HWY_ALIGN float sums[kTileRows * kTileCols];
-  const int64_t slots = most(run.slots, args.count);
-  for (int64_t s = 0; s < slots; s += kTileCols) {
-    const float* k[kTileCols];
-    for (int64_t b = 0; b < kTileCols; ++b) {
-      k[b] = run.k + (s + b < slots ? s + b : slots - 1) * run.ld;
-    }
-    for (int64_t i = 0; i < args.count; i += kTileRows) {
-      const int64_t m = args.count - i < kTileRows ? args.count - i : kTileRows;
-      dot_rows(m, args.q + i, k, args.head_dim, sums);
-      for (int64_t a = 0; a < m; ++a) {
-        for (int64_t b = 0; b < kTileCols; ++b) {
-          scores[(i + a) * kBlockSlots + s + b] = sums[a * kTileCols + b] * args.scale;
-        }
-      }
-    }
-  }
-}
-
-// Turns the first `slots` scores into exp(score - maximum) and what follows them into zeros.
-Gathered soften_run(float* scores, int64_t slots) {
+// Turns the first `slots` products into exp(score - maximum) and what follows them into zeros.
+Gathered soften(float* scores, int64_t slots, float scale) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t s = slots; s % lanes != 0; ++s) scores[s] = kLowest;
+  const auto times = hn::Set(d, scale);
   auto largest = hn::Set(d, kLowest);
-  for (int64_t s = 0; s < slots; s += lanes) largest = hn::Max(largest, hn::LoadU(d, scores + s));
+  for (int64_t s = 0; s < slots; s += lanes) {
+    auto score = hn::Mul(hn::LoadU(d, scores + s), times);
+    if (s + lanes > slots) {
+      const auto seen = hn::FirstN(d, static_cast<size_t>(slots - s));
+      score = hn::IfThenElse(seen, score, hn::Set(d, kLowest));
+    }
+    hn::StoreU(score, d, scores + s);
+    largest = hn::Max(largest, score);
+  }
   const auto maximum = hn::MaxOfLanes(d, largest);
   auto sum = hn::Zero(d);
   for (int64_t s = 0; s < slots; s += lanes) {
-    const auto p = exponential(d, hn::Sub(hn::LoadU(d, scores + s), maximum));
+    const auto p = exponential_of_negative(d, hn::Sub(hn::LoadU(d, scores + s), maximum));
     hn::StoreU(p, d, scores + s);
     sum = hn::Add(sum, p);
   }
   return {hn::GetLane(maximum), hn::GetLane(hn::SumOfLanes(d, sum))};
 }
 
-struct Weigh {
-  const float* p;  // [kM, kBlockSlots]
-  const float* v;
-  int64_t ld_v;
-  int64_t first;  // slots [first, last); with first 0 the sums start at zero
-  int64_t last;
-  float* out;
-  int64_t ld_out;
-};
-
-// out[i, e..] += p[i, s] * v[s, e..] in slot order, for kM vectors and kN registers of dimensions
-template <int kM, int kN, class D>
-HWY_INLINE void weigh_tile(D d, const Weigh& of, int64_t e) {
-  using V = hn::Vec<D>;
+// merged = merged * before + part * now for kM vectors, and what they have gathered alike.
+template <int kM>
+void merge(const Gathered* own, const float* part, int64_t head_dim, Gathered* all, float* merged) {
+  const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  V sums[kM][kN];
-#pragma GCC unroll 8
+  static_assert(2 * kM <= kMostLanes);
+  float rescale[kMostLanes] = {};  // before, then now
   for (int i = 0; i < kM; ++i) {
-#pragma GCC unroll 4
-    for (int j = 0; j < kN; ++j) {
-      sums[i][j] =
-          of.first == 0 ? hn::Zero(d) : hn::LoadU(d, of.out + i * of.ld_out + e + j * lanes);
-    }
+    const float maximum = own[i].maximum > all[i].maximum ? own[i].maximum : all[i].maximum;
+    rescale[i] = all[i].maximum - maximum;
+    rescale[kM + i] = own[i].maximum - maximum;
+    all[i].maximum = maximum;
   }
-  for (int64_t s = of.first; s < of.last; ++s) {
-    V p[kM];
-#pragma GCC unroll 8
-    for (int i = 0; i < kM; ++i) p[i] = hn::Set(d, of.p[i * kBlockSlots + s]);
-#pragma GCC unroll 4
-    for (int j = 0; j < kN; ++j) {
-      const V v = hn::LoadU(d, of.v + s * of.ld_v + e + j * lanes);
-#pragma GCC unroll 8
-      for (int i = 0; i < kM; ++i) sums[i][j] = hn::MulAdd(p[i], v, sums[i][j]);
-    }
+  for (int64_t i = 0; i < 2 * kM; i += lanes) {
+    hn::StoreU(exponential_of_negative(d, hn::LoadU(d, rescale + i)), d, rescale + i);
   }
-#pragma GCC unroll 8
   for (int i = 0; i < kM; ++i) {
-#pragma GCC unroll 4
-    for (int j = 0; j < kN; ++j) {
-      hn::StoreU(sums[i][j], d, of.out + i * of.ld_out + e + j * lanes);
+    const float before = rescale[i];
+    const float now = rescale[kM + i];
+    const float kept = all[i].sum * before;
+    const float added = own[i].sum * now;
+    all[i].sum = kept + added;
+    float* to = merged + i * head_dim;
+    const float* from = part + i * head_dim;
+    for (int64_t e = 0; e < head_dim; ++e) {
+      const float old = to[e] * before;
+      const float fresh = from[e] * now;
+      to[e] = old + fresh;
     }
   }
 }
 
-// As weigh_tile for all dimensions. A dimension's sum is the same in each of the loops.
-template <int kM>
-void weigh_rows(const Weigh& of, int64_t head_dim) {
-  constexpr int kWide = 4;
+// One run for vectors [first, first + kM).
+template <int kM, class T, bool kFromBlocks>
+void attend_tile(const AttendVectorsArgs& args, const Run<T, kFromBlocks>& run, int64_t first,
+                 State& state) {
+  const int64_t head_dim = args.head_dim;
+  const hn::ScalableTag<float> d;
+  const int64_t tile = tile_vectors<kM>() * static_cast<int64_t>(hn::Lanes(d));
+  int64_t slots[kM];
+  int64_t least = kBlockSlots;
+  int64_t largest = 0;
+  for (int i = 0; i < kM; ++i) {
+    slots[i] = in_run(args.slots[first + i], run.index);
+    least = slots[i] < least ? slots[i] : least;
+    largest = slots[i] > largest ? slots[i] : largest;
+  }
+  float* scores = state.scores;
+  product<kM, kFromBlocks>(
+      Product<T>{args.q + first, run.k, kBlockSlots, 0, head_dim, scores, kBlockSlots, run.next_k},
+      (largest + tile - 1) / tile * tile);
+  Gathered own[kM];
+  const float* weights[kM];
+  for (int i = 0; i < kM; ++i) {
+    weights[i] = scores + i * kBlockSlots;
+    own[i] = soften(scores + i * kBlockSlots, slots[i], args.scale);
+  }
+  float* merged = state.merged + first * head_dim;
+  float* part = run.index == 0 ? merged : state.part;
+  product<kM, kFromBlocks>(
+      Product<T>{weights, run.v, run.ld_v, 0, least, part, head_dim, run.next_v}, head_dim);
+  for (int i = 0; i < kM; ++i) {
+    if (slots[i] == least) continue;
+    product<1, false>(Product<T>{weights + i, run.v, run.ld_v, least, slots[i], part + i * head_dim,
+                                 head_dim, run.v},
+                      head_dim);
+  }
+  if (run.index == 0) {
+    for (int i = 0; i < kM; ++i) state.all[first + i] = own[i];
+  } else {
+    merge<kM>(own, part, head_dim, state.all + first, merged);
+  }
+}
+
+template <class T, bool kFromBlocks>
+void attend_run(const AttendVectorsArgs& args, const Run<T, kFromBlocks>& run, State& state) {
+  static_assert(kAttendTile == 6);
+  int64_t i = 0;
+  for (; i + kAttendTile <= args.count; i += kAttendTile) attend_tile<6>(args, run, i, state);
+  switch (args.count - i) {
+    case 1:
+      return attend_tile<1>(args, run, i, state);
+    case 2:
+      return attend_tile<2>(args, run, i, state);
+    case 3:
+      return attend_tile<3>(args, run, i, state);
+    case 4:
+      return attend_tile<4>(args, run, i, state);
+    case 5:
+      return attend_tile<5>(args, run, i, state);
+    default:
+      return;
+  }
+}
+
+template <class T>
+void widen(const T* from, int64_t count, float* to) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> one;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t e = 0;
-  for (; e + kWide * lanes <= head_dim; e += kWide * lanes) weigh_tile<kM, kWide>(d, of, e);
-  for (; e + lanes <= head_dim; e += lanes) weigh_tile<kM, 1>(d, of, e);
-  for (; e < head_dim; ++e) weigh_tile<kM, 1>(one, of, e);
-}
-
-// part[i] = sum of p[i, s] * v[s] over the slots that vector i sees
-void weigh_run(const AttendTileArgs& args, const Run& run, const float* p, float* part) {
   int64_t i = 0;
-  for (; i + kTileRows <= args.count; i += kTileRows) {
-    int64_t common = run.slots[i];
-    for (int64_t a = 1; a < kTileRows; ++a) {
-      common = run.slots[i + a] < common ? run.slots[i + a] : common;
+  for (; i + lanes <= count; i += lanes) hn::StoreU(load_kv(d, from + i), d, to + i);
+  for (; i < count; ++i) hn::StoreU(load_kv(one, from + i), one, to + i);
+}
+
+// to[e, s] = from[s, e] in float32, for `rows` rows that are ld numbers apart
+template <class T>
+void transpose(const T* from, int64_t ld, int64_t rows, int64_t head_dim, float* to) {
+  const hn::CappedTag<float, 1> one;
+  const auto copy = [&](int64_t s, int64_t e) {
+    hn::StoreU(load_kv(one, from + s * ld + e), one, to + e * kBlockSlots + s);
+  };
+  int64_t s = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::FixedTag<float, 4> d;
+  const hn::Repartition<double, decltype(d)> pairs;
+  const auto low = [&](auto a, auto b) {
+    return hn::BitCast(d, hn::InterleaveLower(pairs, hn::BitCast(pairs, a), hn::BitCast(pairs, b)));
+  };
+  const auto high = [&](auto a, auto b) {
+    return hn::BitCast(d, hn::InterleaveUpper(pairs, hn::BitCast(pairs, a), hn::BitCast(pairs, b)));
+  };
+  for (; s + 4 <= rows; s += 4) {
+    const T* row = from + s * ld;
+    int64_t e = 0;
+    for (; e + 4 <= head_dim; e += 4) {
+      const auto r0 = load_kv(d, row + e);
+      const auto r1 = load_kv(d, row + ld + e);
+      const auto r2 = load_kv(d, row + 2 * ld + e);
+      const auto r3 = load_kv(d, row + 3 * ld + e);
+      const auto a = hn::InterleaveLower(d, r0, r1);
+      const auto b = hn::InterleaveLower(d, r2, r3);
+      const auto c = hn::InterleaveUpper(d, r0, r1);
+      const auto f = hn::InterleaveUpper(d, r2, r3);
+      float* out = to + e * kBlockSlots + s;
+      hn::StoreU(low(a, b), d, out);
+      hn::StoreU(high(a, b), d, out + kBlockSlots);
+      hn::StoreU(low(c, f), d, out + 2 * kBlockSlots);
+      hn::StoreU(high(c, f), d, out + 3 * kBlockSlots);
     }
-    weigh_rows<kTileRows>(
-        {p + i * kBlockSlots, run.v, run.ld, 0, common, part + i * args.head_dim, args.head_dim},
-        args.head_dim);
-    for (int64_t a = i; a < i + kTileRows; ++a) {
-      if (run.slots[a] == common) continue;
-      weigh_rows<1>({p + a * kBlockSlots, run.v, run.ld, common, run.slots[a],
-                     part + a * args.head_dim, args.head_dim},
-                    args.head_dim);
+    for (; e < head_dim; ++e) {
+      for (int64_t r = 0; r < 4; ++r) copy(s + r, e);
     }
   }
-  for (; i < args.count; ++i) {
-    weigh_rows<1>({p + i * kBlockSlots, run.v, run.ld, 0, run.slots[i], part + i * args.head_dim,
-                   args.head_dim},
-                  args.head_dim);
+#endif
+  for (; s < rows; ++s) {
+    for (int64_t e = 0; e < head_dim; ++e) copy(s, e);
   }
 }
 
-// merged = merged * before + part * now, and what it has gathered alike
-void merge_run(const Gathered& own, const float* part, int64_t head_dim, Gathered* all,
-               float* merged) {
-  const float maximum = own.maximum > all->maximum ? own.maximum : all->maximum;
-  const float before = exp_one(all->maximum - maximum);
-  const float now = exp_one(own.maximum - maximum);
-  const float kept = all->sum * before;
-  const float added = own.sum * now;
-  *all = {maximum, kept + added};
-  for (int64_t e = 0; e < head_dim; ++e) {
-    const float old = merged[e] * before;
-    const float fresh = part[e] * now;
-    merged[e] = old + fresh;
-  }
-}
-
-Run run_of(const AttendTileArgs& args, int64_t index) {
-  Run run = {};
+// A run of a prompt's rows, or one of KV blocks that many vectors see: in float32 once for all.
+template <class T>
+Run<float, false> prepared(const AttendVectorsArgs& args, int64_t index, int64_t slots,
+                           State& state) {
   const KvRuns& kv = args.kv;
-  const int64_t first = index * kBlockSlots;
-  run.k = kv.blocks != nullptr ? kv.blocks[index] + kv.k_offset : kv.k + first * kv.ld;
-  run.v = kv.blocks != nullptr ? kv.blocks[index] + kv.v_offset : kv.v + first * kv.ld;
-  run.ld = kv.ld;
-  for (int64_t i = 0; i < args.count; ++i) {
-    const int64_t seen = args.slots[i] - first;
-    run.slots[i] = seen < 0 ? 0 : seen > kBlockSlots ? kBlockSlots : seen;
+  if (kv.blocks != nullptr) {
+    const std::byte* block = kv.blocks[index];
+    widen(reinterpret_cast<const T*>(block + kv.k_offset), kBlockSlots * args.head_dim, state.k);
+    widen(reinterpret_cast<const T*>(block + kv.v_offset), slots * args.head_dim, state.v);
+    return {index, state.k, state.v, args.head_dim, state.k, state.v};
   }
-  return run;
+  const int64_t first = index * kBlockSlots * kv.ld;
+  const auto ld = kv.ld / static_cast<int64_t>(sizeof(T));
+  const T* v = reinterpret_cast<const T*>(kv.v + first);
+  transpose(reinterpret_cast<const T*>(kv.k + first), ld, slots, args.head_dim, state.k);
+  if constexpr (std::is_same_v<T, float>) {
+    return {index, state.k, v, ld, state.k, v};
+  } else {
+    for (int64_t s = 0; s < slots; ++s) {
+      widen(v + s * ld, args.head_dim, state.v + s * args.head_dim);
+    }
+    return {index, state.k, state.v, args.head_dim, state.k, state.v};
+  }
 }
 
-void attend_tile(const AttendTileArgs& args) {
-  float* scores = args.scratch;
-  float* part = scores + kAttendTile * kBlockSlots;
-  float* merged = part + kAttendTile * args.head_dim;
-  Gathered all[kAttendTile];
-  const int64_t runs = (most(args.slots, args.count) + kBlockSlots - 1) / kBlockSlots;
+template <class T>
+Run<T, true> in_block(const AttendVectorsArgs& args, int64_t index, int64_t runs) {
+  const KvRuns& kv = args.kv;
+  const std::byte* k = kv.blocks[index] + kv.k_offset;
+  const std::byte* next = index + 1 < runs      ? kv.blocks[index + 1] + kv.k_offset
+                          : kv.after != nullptr ? kv.after
+                                                : k;
+  const int64_t to_v = kv.v_offset - kv.k_offset;
+  return {index,         reinterpret_cast<const T*>(k),    reinterpret_cast<const T*>(k + to_v),
+          args.head_dim, reinterpret_cast<const T*>(next), reinterpret_cast<const T*>(next + to_v)};
+}
+
+template <class T>
+void attend_all(const AttendVectorsArgs& args) {
+  State state(args);
+  const KvRuns& kv = args.kv;
+  const bool few = std::is_same_v<T, float> || args.count <= kFewVectors;
+  const int64_t longest = most(args.slots, args.count);
+  const int64_t runs = (longest + kBlockSlots - 1) / kBlockSlots;
   for (int64_t index = 0; index < runs; ++index) {
-    const Run run = run_of(args, index);
-    Gathered own[kAttendTile];
-    score_run(args, run, scores);
-    for (int64_t i = 0; i < args.count; ++i) {
-      if (run.slots[i] > 0) own[i] = soften_run(scores + i * kBlockSlots, run.slots[i]);
-    }
-    weigh_run(args, run, scores, index == 0 ? merged : part);
-    for (int64_t i = 0; i < args.count; ++i) {
-      if (run.slots[i] == 0) continue;
-      if (index == 0) {
-        all[i] = own[i];
-      } else {
-        merge_run(own[i], part + i * args.head_dim, args.head_dim, &all[i],
-                  merged + i * args.head_dim);
-      }
+    if (kv.blocks != nullptr && few) {
+      attend_run(args, in_block<T>(args, index, runs), state);
+    } else {
+      attend_run(args, prepared<T>(args, index, in_run(longest, index), state), state);
     }
   }
   for (int64_t i = 0; i < args.count; ++i) {
-    const float inverse = 1.0F / all[i].sum;
+    const float inverse = 1.0F / state.all[i].sum;
     for (int64_t e = 0; e < args.head_dim; ++e) {
-      args.out[i][e] = merged[i * args.head_dim + e] * inverse;
+      args.out[i][e] = state.merged[i * args.head_dim + e] * inverse;
     }
   }
+}
+
+void attend_vectors(const AttendVectorsArgs& args) {
+  if (args.kv.bits == 32) return attend_all<float>(args);
+  attend_all<hwy::float16_t>(args);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -233,7 +315,7 @@ HWY_AFTER_NAMESPACE();
 namespace transload::kernels::cpu {
 
 void set_attend_ops(InstructionSet set, Ops* ops) {
-  ops->attend_tile = TRANSLOAD_CHOOSE(set, attend_tile);
+  ops->attend_vectors = TRANSLOAD_CHOOSE(set, attend_vectors);
 }
 
 }  // namespace transload::kernels::cpu

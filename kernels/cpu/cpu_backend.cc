@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/instructions.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/storage_ops.h"
@@ -18,26 +19,28 @@
 namespace transload::kernels {
 namespace {
 
-using cpu::kAttendTile;
 using cpu::kPanelRows;
 
 constexpr int64_t kTaskFloats = 16 * 1024;    // a task on rows touches at least so many numbers
 constexpr int64_t kTaskProducts = 64 * 1024;  // a task of matmul multiplies at least so many
-constexpr int64_t kRowBlock = 64;     // rows of x for which decoding a panel once more is cheap
-constexpr int64_t kPromptBlock = 16;  // query rows of a task of attend_prompt
-constexpr int64_t kXRows = 128;  // rows of x that are prepared for products from storage at once
+constexpr int64_t kRowBlock = 64;  // rows of x for which decoding a panel once more is cheap
+constexpr int64_t kXRows = 128;    // rows of x that are prepared for products from storage at once
 constexpr int64_t kCacheLine = 64;
 
 int64_t grain_of(int64_t floats_a_row) {
   return std::max<int64_t>(1, kTaskFloats / std::max<int64_t>(1, floats_a_row));
 }
 
-// A worker's scratch: a panel of rows, decoded or from storage, or a tile of attention over heads
-// of max_cols.
+int64_t max_head_dim(const CpuOptions& options) {
+  return options.max_head_dim > 0 ? options.max_head_dim : options.max_cols;
+}
+
+// A worker's scratch: a panel of rows, decoded or from storage, or a block of attention.
 int64_t worker_floats(const CpuOptions& options) {
   const int64_t cols = round_up(options.max_cols, cpu::kRowAlign);
   const int64_t floats =
-      std::max(kPanelRows * cols, round_up(cpu::attend_scratch_floats(cols), cpu::kRowAlign));
+      std::max(kPanelRows * cols,
+               round_up(cpu::attend_scratch_floats(max_head_dim(options)), cpu::kRowAlign));
   if (options.compute == Compute::kFloat32) return floats;
   const auto width = static_cast<int64_t>(sizeof(float));
   return std::max(floats, cpu::storage_scratch_bytes(options.max_cols) / width);
@@ -76,6 +79,7 @@ cpu::Ops ops_for(cpu::InstructionSet set) {
   cpu::set_multiply_ops(set, &ops);
   cpu::set_row_ops(set, &ops);
   cpu::set_attend_ops(set, &ops);
+  cpu::set_narrow_ops(set, &ops);
   cpu::set_logit_ops(set, &ops);
   return ops;
 }
@@ -87,6 +91,7 @@ class CpuBackend : public Backend {
       : set_(set),
         ops_(ops_for(set)),
         max_cols_(options.max_cols),
+        max_head_dim_(max_head_dim(options)),
         compute_(options.compute),
         worker_floats_(worker_floats(options)),
         scratch_(allocate_scratch(cpu_scratch_bytes(options))),
@@ -119,6 +124,7 @@ class CpuBackend : public Backend {
   }
   void attend(const AttendArgs& args) override;
   void attend_prompt(const AttendPromptArgs& args) override;
+  void narrow_kv(const NarrowKvArgs& args) override;
   void write_slots(std::span<const KvSlotWrite> writes, const KvShape& shape) override;
   void add(const float* x, int64_t ld_x, float* y, int64_t ld_y, int64_t rows,
            int64_t cols) override {
@@ -154,13 +160,15 @@ class CpuBackend : public Backend {
                 int64_t first_x, int64_t m, float* panel) const;
   void check_heads(int64_t heads, const KvShape& kv) const {
     check(kv.kv_heads > 0 && heads % kv.kv_heads == 0, "query heads share kv heads evenly");
-    check(kv.head_dim > 0 && kv.head_dim <= max_cols_, "head_dim is above max_cols");
+    check(kv.head_dim > 0 && kv.head_dim <= max_head_dim_, "head_dim is above max_head_dim");
+    check(layout::is_kv_bits(kv.bits), "numbers of the KV cache have 32 or 16 bits");
   }
 
   cpu::InstructionSet set_;
   cpu::Ops ops_;
   std::array<cpu::StorageOps, quant::kFormats> storage_ops_;
   int64_t max_cols_;
+  int64_t max_head_dim_;
   Compute compute_;
   int64_t worker_floats_;
   Scratch scratch_;
@@ -271,73 +279,26 @@ void CpuBackend::multiply_from_storage(const MatmulArgs& args, const cpu::Storag
 
 void CpuBackend::attend(const AttendArgs& args) {
   check_heads(args.heads, args.kv);
-  const int64_t group = args.heads / args.kv.kv_heads;
-  const int64_t head_dim = args.kv.head_dim;
-  for (const AttendRow& row : args.rows) check(row.slots >= 1, "a query sees at least one slot");
-  const auto tasks = static_cast<int64_t>(args.rows.size()) * args.kv.kv_heads;
-  workers_.for_each(tasks, 1, [&](int64_t index, int worker) {
-    const AttendRow& row = args.rows[static_cast<size_t>(index / args.kv.kv_heads)];
-    const int64_t kv_head = index % args.kv.kv_heads;
-    const int64_t k_offset = 2 * kv_head * kBlockSlots * head_dim;
-    for (int64_t g = 0; g < group; g += kAttendTile) {
-      const float* q[kAttendTile];
-      float* out[kAttendTile];
-      int64_t slots[kAttendTile];
-      const int64_t count = std::min(kAttendTile, group - g);
-      for (int64_t i = 0; i < count; ++i) {
-        const int64_t offset = (kv_head * group + g + i) * head_dim;
-        q[i] = row.q + offset;
-        out[i] = row.out + offset;
-        slots[i] = row.slots;
-      }
-      const cpu::KvRuns kv = {row.blocks, k_offset, k_offset + kBlockSlots * head_dim,
-                              nullptr,    nullptr,  head_dim};
-      ops_.attend_tile({q, out, slots, count, kv, head_dim, args.scale, scratch(worker)});
-    }
-  });
+  cpu::attend(args, {ops_, workers_, scratch(0), worker_floats_});
 }
 
 void CpuBackend::attend_prompt(const AttendPromptArgs& args) {
   check_heads(args.heads, args.kv);
-  const int64_t group = args.heads / args.kv.kv_heads;
-  const int64_t head_dim = args.kv.head_dim;
-  const int64_t blocks = ceil_div(args.rows, kPromptBlock);
-  workers_.for_each(blocks * args.kv.kv_heads, 1, [&](int64_t index, int worker) {
-    const int64_t kv_head = index % args.kv.kv_heads;
-    const int64_t first = index / args.kv.kv_heads * kPromptBlock;
-    const int64_t vectors = std::min(kPromptBlock, args.rows - first) * group;
-    cpu::KvRuns kv;
-    kv.k = args.k + kv_head * head_dim;
-    kv.v = args.v + kv_head * head_dim;
-    kv.ld = args.ld_kv;
-    for (int64_t t = 0; t < vectors; t += kAttendTile) {
-      const float* q[kAttendTile];
-      float* out[kAttendTile];
-      int64_t slots[kAttendTile];
-      const int64_t count = std::min(kAttendTile, vectors - t);
-      for (int64_t i = 0; i < count; ++i) {
-        const int64_t row = first + (t + i) / group;
-        const int64_t offset = (kv_head * group + (t + i) % group) * head_dim;
-        q[i] = args.q + row * args.ld_q + offset;
-        out[i] = args.out + row * args.ld_out + offset;
-        slots[i] = row + 1;
-      }
-      ops_.attend_tile({q, out, slots, count, kv, head_dim, args.scale, scratch(worker)});
-    }
+  cpu::attend_prompt(args, {ops_, workers_, scratch(0), worker_floats_});
+}
+
+void CpuBackend::narrow_kv(const NarrowKvArgs& args) {
+  check(layout::is_kv_bits(args.bits), "numbers of the KV cache have 32 or 16 bits");
+  if (args.bits == 32) return;
+  workers_.for_each(args.count, grain_of(args.values), [&](int64_t row, int) {
+    ops_.narrow_row(args.rows + row * args.ld, args.values);
   });
 }
 
 void CpuBackend::write_slots(std::span<const KvSlotWrite> writes, const KvShape& shape) {
-  const int64_t width = shape.head_dim;
-  const auto bytes = static_cast<size_t>(width) * sizeof(float);
   const auto count = static_cast<int64_t>(writes.size());
-  workers_.for_each(count, grain_of(2 * shape.kv_heads * width), [&](int64_t index, int) {
-    const KvSlotWrite& write = writes[static_cast<size_t>(index)];
-    for (int64_t head = 0; head < shape.kv_heads; ++head) {
-      float* k = write.block + (2 * head * kBlockSlots + write.slot) * width;
-      std::memcpy(k, write.k + head * width, bytes);
-      std::memcpy(k + kBlockSlots * width, write.v + head * width, bytes);
-    }
+  workers_.for_each(count, grain_of(2 * shape.kv_heads * shape.head_dim), [&](int64_t index, int) {
+    write_slot(writes[static_cast<size_t>(index)], shape);
   });
 }
 

@@ -10,7 +10,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/decode_row.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h: once for each target.
-#include "hwy/highway.h"
+#include "kernels/cpu/half_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace transload::kernels::cpu {
@@ -24,24 +24,10 @@ using Halves = hn::Rebind<uint16_t, D>;
 using Bytes = hn::Rebind<uint8_t, D>;
 using SignedBytes = hn::Rebind<int8_t, D>;
 
-// `half` holds the 16 bits of a half in each lane. See quant::half_to_float.
-HWY_INLINE V half_to_float(hn::Vec<Bits> half) {
-  const D d;
-  const Bits bits;
-  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(bits, 0x8000U)));
-  const auto magnitude = hn::ShiftLeft<13>(hn::And(half, hn::Set(bits, 0x7fffU)));
-  const auto finite = hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112F));
-  const auto special = hn::Or(magnitude, hn::Set(bits, 0x7f800000U));
-  const auto is_special = hn::Gt(hn::BitCast(Signed(), magnitude), hn::Set(Signed(), 0x0f7fffff));
-  const auto value =
-      hn::IfThenElse(hn::RebindMask(bits, is_special), special, hn::BitCast(bits, finite));
-  return hn::BitCast(d, hn::Or(sign, value));
-}
-
 float scalar_half(const uint8_t* in) {
   uint16_t half = 0;
   memcpy(&half, in, sizeof half);
-  return hn::GetLane(half_to_float(hn::Set(Bits(), half)));
+  return hn::GetLane(half_to_float(D(), hn::Set(Bits(), half)));
 }
 
 HWY_INLINE hn::Vec<Bits> load_halves(const uint8_t* in) {
@@ -64,7 +50,7 @@ void decode_plain16(const uint8_t* in, int64_t values, float* out) {
       from = tail;
     }
     const auto bits = load_halves(from);
-    const V v = kBrain ? hn::BitCast(d, hn::ShiftLeft<16>(bits)) : half_to_float(bits);
+    const V v = kBrain ? hn::BitCast(d, hn::ShiftLeft<16>(bits)) : half_to_float(d, bits);
     if (left >= lanes) {
       hn::StoreU(v, d, out + c);
     } else {

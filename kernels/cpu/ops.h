@@ -10,9 +10,10 @@
 
 namespace transload::kernels::cpu {
 
-inline constexpr int64_t kPanelRows = 16;  // rows of W that are decoded and multiplied at once
-inline constexpr int64_t kRowAlign = 16;   // a decoded row is padded to a multiple, with zeros
-inline constexpr int64_t kAttendTile = 6;  // query vectors that share a pass over K and V
+inline constexpr int64_t kPanelRows = 16;      // rows of W that are decoded and multiplied at once
+inline constexpr int64_t kRowAlign = 16;       // a decoded row is padded to a multiple, with zeros
+inline constexpr int64_t kAttendTile = 6;      // query vectors of a register tile
+inline constexpr int64_t kAttendVectors = 96;  // query vectors that share a pass over K and V
 
 // y[i, r] = sum_c x[i, c] * panel[r, c] (+ bias[r])
 //   x [m, cols] ld_x;  panel [kPanelRows, cols] ld_panel, decoded;  bias [rows] or null
@@ -31,20 +32,24 @@ struct PanelArgs {
   int64_t ld_y = 0;
 };
 
-// Where K and V of one kv head lie: run b of kBlockSlots slots starts at blocks[b] + k_offset
-// (blocks given) or at k + b * kBlockSlots * ld; rows are `ld` floats apart. V alike.
+// Where K and V of one kv head lie, as numbers of the KV cache: in KV blocks, whose run b of
+// kBlockSlots slots has K [head_dim][slot] at blocks[b] + k_offset and V [slot][head_dim] at
+// blocks[b] + v_offset; or (blocks null) as a prompt's rows at k and v, `ld` bytes apart.
 struct KvRuns {
-  const float* const* blocks = nullptr;
+  const std::byte* const* blocks = nullptr;
   int64_t k_offset = 0;
   int64_t v_offset = 0;
-  const float* k = nullptr;
-  const float* v = nullptr;
+  const std::byte* after = nullptr;  // K of the block that will be read next; null: not known
+  const std::byte* k = nullptr;
+  const std::byte* v = nullptr;
   int64_t ld = 0;
+  int64_t bits = 32;
 };
 
-// Attention of up to kAttendTile query vectors over the same kv head; vector i sees slots[i] slots.
+// Attention of up to kAttendVectors query vectors over the same kv head; vector i sees slots[i]
+// slots, and at least one of each run that another vector sees.
 //   q, out: [count] pointers to [head_dim], out[i] may be q[i];  scratch [attend_scratch_floats]
-struct AttendTileArgs {
+struct AttendVectorsArgs {
   const float* const* q = nullptr;
   float* const* out = nullptr;
   const int64_t* slots = nullptr;
@@ -55,9 +60,11 @@ struct AttendTileArgs {
   float* scratch = nullptr;
 };
 
-// Scores of a run, the run's weighted values and the merged ones, for every vector of a tile.
+// A run's K and V in float32, its scores and weighted values for a tile, and what each vector has
+// merged so far.
 constexpr int64_t attend_scratch_floats(int64_t head_dim) {
-  return kAttendTile * (kBlockSlots + 2 * head_dim);
+  return 2 * kBlockSlots * head_dim + kAttendTile * (kBlockSlots + head_dim) +
+         kAttendVectors * head_dim;
 }
 
 struct Ops {
@@ -68,7 +75,8 @@ struct Ops {
   void (*norm_row)(const NormArgs& args, int64_t row) = nullptr;
   void (*activate_row)(const ActivationArgs& args, int64_t row) = nullptr;
   void (*add_row)(const float* x, float* y, int64_t cols) = nullptr;  // y += x
-  void (*attend_tile)(const AttendTileArgs& args) = nullptr;
+  void (*attend_vectors)(const AttendVectorsArgs& args) = nullptr;
+  void (*narrow_row)(float* row, int64_t values) = nullptr;  // to float16, see Backend::narrow_kv
   void (*accumulate_row)(const float* logits, int64_t cols, int64_t first_token,
                          LogitStats* stats) = nullptr;
 };
@@ -78,6 +86,7 @@ void set_decode_ops(InstructionSet set, Ops* ops);
 void set_multiply_ops(InstructionSet set, Ops* ops);
 void set_row_ops(InstructionSet set, Ops* ops);
 void set_attend_ops(InstructionSet set, Ops* ops);
+void set_narrow_ops(InstructionSet set, Ops* ops);
 void set_logit_ops(InstructionSet set, Ops* ops);
 
 // Rotates row `row` in place; plain loops, the same on every instruction set.

@@ -16,11 +16,7 @@ class Step {
 
   void run() {
     const std::byte* const row = w_.bytes.data();
-    const KvShape kv = {1, 64};
-    float* block = block_.data();
-    const float* const blocks = block;
-    const KvSlotWrite write = {x_.data(), x_.data(), block, 0};
-    const AttendRow attend = {x_.data(), y_.data(), &blocks, 1};
+    for (const int64_t bits : {32, 16}) attention({1, 64, bits});
     LogitStats stats[kRows];
     backend_.decode_rows(w_.format, {&row, 1}, 256, y_.data(), 256);
     backend_.norm({layout::NormKind::kRms, x_.data(), 256, kRows, 256, x_.data(), nullptr, 1e-5F,
@@ -28,15 +24,23 @@ class Step {
     backend_.matmul({x_.data(), 256, kRows, {&slice_, 1}, nullptr, y_.data(), 256});
     backend_.rotary({y_.data(), 256, kRows, 4, 64, 64, layout::RotaryStyle::kHalves, x_.data(), 1,
                      positions_.data()});
-    backend_.write_slots({&write, 1}, kv);
-    backend_.attend({{&attend, 1}, 4, kv, 1});
-    backend_.attend_prompt(
-        {x_.data(), y_.data(), 256, 256, x_.data(), x_.data(), 256, kRows, 4, kv, 1});
     backend_.activate({layout::Activation::kSilu, y_.data(), x_.data(), kRows, 256, 256});
     backend_.add(x_.data(), 256, y_.data(), 256, kRows, 256);
     backend_.accumulate_logits(y_.data(), 256, kRows, 256, 0, stats);
     backend_.for_each(
         10, [](void*, int64_t) {}, nullptr);
+  }
+
+  void attention(const KvShape& kv) {
+    std::byte* block = block_.data();
+    const std::byte* const blocks = block;
+    const auto* const row = reinterpret_cast<const std::byte*>(kv_.data());
+    const KvSlotWrite write = {row, row, block, 0};
+    const AttendRow attend = {x_.data(), y_.data(), &blocks, 1};
+    backend_.narrow_kv({kv_.data(), 256, kRows, 128, kv.bits});
+    backend_.write_slots({&write, 1}, kv);
+    backend_.attend({{&attend, 1}, 4, kv, 1});
+    backend_.attend_prompt({x_.data(), y_.data(), 256, 256, row, row, 1024, kRows, 4, kv, 1});
   }
 
  private:
@@ -46,8 +50,9 @@ class Step {
   WeightSlice slice_ = w_.slice(0, 256);
   std::vector<float> x_ = normals(kRows * 256, 2);
   std::vector<float> y_ = std::vector<float>(kRows * 256);
-  std::vector<float> block_ =
-      std::vector<float>(static_cast<size_t>(KvShape{1, 64}.block_floats()));
+  std::vector<float> kv_ = normals(kRows * 256, 3);
+  std::vector<std::byte> block_ =
+      std::vector<std::byte>(static_cast<size_t>(KvShape{1, 64}.block_bytes()));
   std::vector<int32_t> positions_ = std::vector<int32_t>(kRows);
 };
 

@@ -56,12 +56,16 @@ TEST(CpuBackend, RefusesAnImpossibleNumberOfThreads) {
   expect_error(Kind::kUsage, "threads: 5000", [] { cpu_backend("", 5000); });
 }
 
-TEST(CpuBackend, ScratchIsAPanelAThread) {
+TEST(CpuBackend, ScratchIsAPanelOrABlockOfAttentionAThread) {
   CpuOptions options;
   options.max_cols = 576;
+  options.max_head_dim = 16;
   EXPECT_EQ(cpu_scratch_bytes(options), 16 * 576 * 4);
   options.threads = 3;
   EXPECT_EQ(cpu_scratch_bytes(options), 3 * 16 * 576 * 4);
+  // K and V of a run, scores and values of 6 queries, 96 merged ones.
+  options.max_head_dim = 64;
+  EXPECT_EQ(cpu_scratch_bytes(options), 3 * (2 * 64 * 64 + 6 * (64 + 64) + 96 * 64) * 4);
 }
 
 TEST(CpuBackend, RefusesRowsBeyondItsScratch) {

@@ -317,6 +317,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, StorageMatmul, testing::ValuesIn(instruction_sets(
 TEST(StorageScratch, IsAPanelAThreadAndTheRowsOfX) {
   CpuOptions options;
   options.max_cols = 576;
+  options.max_head_dim = 64;
   options.compute = Compute::kFast;
   EXPECT_EQ(cpu_scratch_bytes(options), 2 * 32 * 2 * 576 + 128 * 2 * 576);
   options.threads = 3;

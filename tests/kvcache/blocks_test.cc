@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <vector>
 
 namespace transload::kvcache {
@@ -19,7 +18,7 @@ class Walk : public ::testing::Test {
   BlockMemory memory_{bytes_.data(), bytes_.data() + 10 * kBytes, bytes_.data() + 20 * kBytes,
                       bytes_.data() + 30 * kBytes, kBytes};
 
-  float* at(int64_t block) { return reinterpret_cast<float*>(bytes_.data() + block * kBytes); }
+  std::byte* at(int64_t block) { return bytes_.data() + block * kBytes; }
 };
 
 TEST_F(Walk, FindsHomesAndRingsInTheOrderOfTheGroup) {
@@ -51,31 +50,6 @@ TEST_F(Walk, UsesNoRingThatIsNotThere) {
   const BlockAt disk = single.next();
   EXPECT_EQ(disk.device, at(10));
   EXPECT_EQ(disk.host, nullptr);
-}
-
-TEST(CopySlots, PutsEachHeadWhereAttentionReadsIt) {
-  const kernels::KvShape shape{2, 3};
-  constexpr int64_t kTokens = 2;
-  constexpr int64_t kSlot = 5;
-  std::vector<float> kv(kTokens * 12);
-  for (size_t i = 0; i < kv.size(); ++i) kv[i] = static_cast<float>(i + 1);
-  std::vector<float> block(static_cast<size_t>(shape.block_floats()));
-  copy_slots(shape, kv, block.data(), kSlot,
-             [](float* to, const float* from, int64_t n) { std::copy_n(from, n, to); });
-  int64_t filled = 0;
-  for (int64_t token = 0; token < kTokens; ++token)
-    for (int64_t head = 0; head < 2; ++head)
-      for (int64_t part = 0; part < 2; ++part)
-        for (int64_t i = 0; i < 3; ++i) {
-          const auto to = static_cast<size_t>(
-              ((2 * head + part) * layout::kKvBlockSlots + kSlot + token) * 3 + i);
-          const auto from = static_cast<size_t>(token * 12 + part * 6 + head * 3 + i);
-          EXPECT_EQ(block[to], kv[from]);
-          ++filled;
-        }
-  int64_t nonzero = 0;
-  for (const float x : block) nonzero += x != 0 ? 1 : 0;
-  EXPECT_EQ(nonzero, filled);
 }
 
 }  // namespace

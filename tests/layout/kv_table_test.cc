@@ -12,9 +12,11 @@ namespace transload::layout {
 namespace {
 
 TEST(KvTable, BlocksHoldSixtyFourTokensInWholePages) {
-  EXPECT_EQ(kv_block_bytes(3, 64), 2 * 3 * 64 * 64 * 4);
-  EXPECT_EQ(kv_block_bytes(1, 1), kPageBytes);
-  EXPECT_EQ(kv_block_bytes(1, 9) % kPageBytes, 0);
+  EXPECT_EQ(kv_block_bytes(3, 64, 32), 2 * 3 * 64 * 64 * 4);
+  EXPECT_EQ(kv_block_bytes(3, 64, 16), 2 * 3 * 64 * 64 * 2);
+  EXPECT_EQ(kv_block_bytes(1, 1, 16), kPageBytes);
+  EXPECT_EQ(kv_block_bytes(1, 9, 32) % kPageBytes, 0);
+  EXPECT_EQ(kv_block_bytes(1, 17, 16) % kPageBytes, 0);
 }
 
 TEST(KvTable, ReservesWhatASequenceCanNeedInEveryLayer) {

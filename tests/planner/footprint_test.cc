@@ -40,6 +40,28 @@ TEST(Footprint, PlacesOfATierNeverOverlap) {
   }
 }
 
+TEST(Footprint, SixteenBitsHalveTheKvCacheAndItsRings) {
+  const layout::Model model = tests::smollm2();
+  Plan plan;
+  plan.single_tier = false;
+  plan.batch_size = 4;
+  plan.prefill_tokens = 512;
+  plan.chunk_tokens = 64;
+  plan.max_tokens = 544;
+  plan.piece_bytes = 1 << 20;
+  plan.kv = {0.25, 0.25, 0.5};
+  const Footprint wide = footprint(model, tests::fitted(model, plan, 4, {}));
+  plan.kv_bits = 16;
+  const Footprint narrow = footprint(model, tests::fitted(model, plan, 4, {}));
+  EXPECT_EQ(narrow.kv_block_bytes, 2 * 3 * 64 * 64 * 2);
+  EXPECT_EQ(2 * narrow.device.kv.bytes, wide.device.kv.bytes);
+  EXPECT_EQ(2 * narrow.device.kv_ring.bytes, wide.device.kv_ring.bytes);
+  EXPECT_EQ(2 * narrow.host.kv.bytes, wide.host.kv.bytes);
+  EXPECT_EQ(2 * narrow.host.kv_ring.bytes, wide.host.kv_ring.bytes);
+  EXPECT_EQ(2 * narrow.bytes[2], wide.bytes[2]);
+  EXPECT_EQ(narrow.device.visit.bytes, wide.device.visit.bytes);
+}
+
 // Every resident slice is read from its file into the place where it is looked for.
 TEST(Footprint, LoadsBringEachResidentSliceHome) {
   for (uint64_t seed = 0; seed < 300; ++seed) {

@@ -22,6 +22,7 @@ Plan odd_plan() {
   plan.prefill_tokens = 600;
   plan.chunk_tokens = 65;
   plan.max_tokens = 648;
+  plan.kv_bits = 16;
   plan.visit_buffers = 2;
   plan.attention = AttentionSite::kHost;
   plan.piece_bytes = 1048576;
@@ -66,11 +67,19 @@ TEST(Plan, ComesBackFromJsonWithEveryField) {
 TEST(Plan, NamesEachMissingField) {
   const json written = to_json(odd_plan());
   for (const auto& item : written.items()) {
+    if (item.key() == "kv_bits") continue;  // older plans lack it
     json cut = written;
     cut.erase(item.key());
     EXPECT_EQ(error_of(cut),
               "plan: field '" + item.key() + "' is missing; write a plan with --dry-run --json");
   }
+}
+
+TEST(Plan, WithoutTheBitsOfTheKvCacheHas32) {
+  json old = to_json(odd_plan());
+  old.erase("kv_bits");
+  EXPECT_EQ(plan_from_json(old).kv_bits, 32);
+  EXPECT_EQ(plan_from_json(to_json(odd_plan())).kv_bits, 16);
 }
 
 TEST(Plan, NamesUnknownAndMalformedFields) {
@@ -90,6 +99,8 @@ TEST(Plan, NamesUnknownAndMalformedFields) {
   EXPECT_THAT(with("/threads", 5000000000), HasSubstr("'threads' must be a whole number"));
   EXPECT_THAT(with("/reserve_bytes", 18446744073709551615U), HasSubstr("'reserve_bytes' must be"));
   EXPECT_THAT(with("/single_tier", 1), HasSubstr("'single_tier' must be true or false"));
+  EXPECT_THAT(with("/kv_bits", 24), HasSubstr("'kv_bits' must be 32 or 16"));
+  EXPECT_THAT(with("/kv_bits", "half"), HasSubstr("'kv_bits' must be a whole number"));
   EXPECT_THAT(with("/model", 1), HasSubstr("'model' must be a text"));
   EXPECT_THAT(with("/work", "train"), HasSubstr("'work' must be generate or score"));
   EXPECT_THAT(with("/attention", "gpu"), HasSubstr("'attention' must be device or host"));

@@ -46,6 +46,7 @@ TEST(Report, ExplainsAPlacementInAFewLines) {
   const Made made;
   const std::string text = placement_text(made.plan, made.needs, made.prediction);
   EXPECT_THAT(text, HasSubstr("weights 25/50/25, KV cache 0/100/0, activations 100/0/0\n"));
+  EXPECT_THAT(text, HasSubstr("\nKV cache: float32\n"));
   EXPECT_THAT(text, HasSubstr("batch size 3, number of batches 4, effective batch 12\n"));
   EXPECT_THAT(text, HasSubstr("predicted: 0.125 s a decode sweep, 96 tokens/s\n"));
   EXPECT_THAT(text,
@@ -55,6 +56,14 @@ TEST(Report, ExplainsAPlacementInAFewLines) {
   EXPECT_THAT(text, HasSubstr("\nhost: "));
   EXPECT_THAT(text, Not(HasSubstr("\ndisk: ")));  // only KV blocks are bytes of the disk tier
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 10);
+}
+
+TEST(Report, NamesTheFormatOfKeysAndValuesAlsoWhereNoneAreKept) {
+  Plan plan;
+  plan.kv_bits = 16;
+  EXPECT_EQ(kv_text(plan), "float16");
+  plan.work = Work::kScore;
+  EXPECT_EQ(kv_text(plan), "none (K and V in float16)");
 }
 
 TEST(Report, NamesEachBottleneck) {

@@ -11,7 +11,7 @@ namespace transload::engine::testing {
 namespace {
 
 // The longest sequence crosses into a second KV block long after the first token.
-const JobSize kSize{.prompt_tokens = 70, .new_tokens = 30, .sequences = 4};
+const JobSize kSize{.prompt_tokens = 70, .new_tokens = 30, .sequences = 4, .kv_bits = 16};
 
 // Real lanes; counts what the driver allocates from a wait to the flush after it (the schedule and
 // the hand-over) and inside the waits.

@@ -34,6 +34,7 @@ planner::Plan base_plan(const layout::Model& model, const JobSize& size) {
   plan.prefill_tokens = size.prompt_tokens + 20;
   plan.chunk_tokens = 16;
   plan.max_tokens = size.prompt_tokens + size.new_tokens;
+  plan.kv_bits = size.kv_bits;
   plan.piece_bytes = 4096;
   return plan;
 }

@@ -34,6 +34,7 @@ struct JobSize {
   int64_t prompt_tokens = 70;  // longest
   int64_t new_tokens = 6;
   int64_t sequences = 4;  // that the KV cache holds
+  int64_t kv_bits = 32;
 };
 
 // All on the device, batches of one.

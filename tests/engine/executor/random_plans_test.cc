@@ -12,6 +12,12 @@ namespace {
 
 constexpr JobSize kSize{.prompt_tokens = 130, .new_tokens = 8, .sequences = 1};
 
+JobSize size_of(int64_t kv_bits) {
+  JobSize size = kSize;
+  size.kv_bits = kv_bits;
+  return size;
+}
+
 // Eighths of a whole.
 layout::Shares random_shares(bool host, bool disk) {
   const int64_t device = *rc::gen::inRange(0, 9);
@@ -22,7 +28,7 @@ layout::Shares random_shares(bool host, bool disk) {
 }
 
 planner::Plan random_plan(const layout::Model& model) {
-  planner::Plan plan = plain_plan(model, kSize);
+  planner::Plan plan = plain_plan(model, size_of(*rc::gen::element(32, 16)));
   plan.single_tier = *rc::gen::arbitrary<bool>();
   plan.weights = random_shares(!plan.single_tier, true);
   plan.kv = random_shares(!plan.single_tier, true);
@@ -64,9 +70,9 @@ std::vector<ListFeed::Prompt> random_prompts(const layout::Model& model) {
 TEST(AnyPlan, GivesTheAnswersOfThePlainOne) {
   setenv("RC_PARAMS", "seed=20 max_success=100", 0);
   const SmallModel model;
-  const planner::Plan plain = plain_plan(*model, kSize);
   const bool holds = rc::check([&] {
     const planner::Plan plan = random_plan(*model);
+    const planner::Plan plain = plain_plan(*model, size_of(plan.kv_bits));
     const std::vector<ListFeed::Prompt> prompts = random_prompts(*model);
     const EngineOptions options = options_with_spill(model.folder());
     RC_LOG() << planner::to_json(plan).dump() << "\n";

@@ -74,18 +74,45 @@ TEST(Refill, OneLongAnswerAmongNinetyNineShortOnesComputesNoRowInVain) {
 
 TEST(KvCache, WhatUnusedSlotsHoldChangesNothing) {
   const SmallModel model;
-  const JobSize size{.prompt_tokens = 70, .new_tokens = 5, .sequences = 4};
   const std::vector<ListFeed::Prompt> prompts = prompts_of(*model, {70, 1, 64, 33, 7, 65}, 5);
-  const Answers plain =
-      run(*model, plain_plan(*model, size), options_with_spill(model.folder()), prompts);
-  for (const NamedPlan& named : placements(*model, size)) {
-    SCOPED_TRACE(named.name);
-    // 0x46 in every byte is a float of 12689.6, 0xFF is NaN.
-    for (const int fill : {0x46, 0xFF})
-      EXPECT_EQ(run(*model, named.plan,
-                    shuffled(*model, named.plan, model.folder(), {.kv_fill = fill}), prompts),
-                plain)
-          << "filled with " << fill;
+  for (const int64_t kv_bits : {32, 16}) {
+    const JobSize size{.prompt_tokens = 70, .new_tokens = 5, .sequences = 4, .kv_bits = kv_bits};
+    const Answers plain =
+        run(*model, plain_plan(*model, size), options_with_spill(model.folder()), prompts);
+    for (const NamedPlan& named : placements(*model, size)) {
+      SCOPED_TRACE(named.name + std::to_string(kv_bits));
+      // 0x46 in every byte is 12689.6 or 6.27, 0xFF is NaN.
+      for (const int fill : {0x46, 0xFF})
+        EXPECT_EQ(run(*model, named.plan,
+                      shuffled(*model, named.plan, model.folder(), {.kv_fill = fill}), prompts),
+                  plain)
+            << "filled with " << fill;
+    }
+  }
+}
+
+// The same prompt is prefilled whole, and prefilled up to a token and decoded from there.
+TEST(KvCache, ATokensAnswerDoesNotDependOnTheBorderOfPrefillAndDecode) {
+  const SmallModel model;
+  for (const int64_t kv_bits : {32, 16}) {
+    const JobSize size{.prompt_tokens = 140, .new_tokens = 12, .sequences = 1, .kv_bits = kv_bits};
+    const planner::Plan plan = plain_plan(*model, size);
+    const EngineOptions options = options_with_spill(model.folder());
+    std::vector<ListFeed::Prompt> prompts = prompts_of(*model, {125}, 12);
+    const Answers decoded = run(*model, plan, options, prompts);
+    const std::vector<int32_t>& tokens = decoded.tokens.at(0);
+    for (size_t moved = 1; moved < tokens.size(); ++moved) {
+      prompts[0].tokens.push_back(tokens[moved - 1]);
+      prompts[0].new_tokens = static_cast<int64_t>(tokens.size() - moved);
+      const Answers prefilled = run(*model, plan, options, prompts);
+      const auto cut = static_cast<int64_t>(moved);
+      EXPECT_EQ(prefilled.tokens.at(0), (std::vector<int32_t>{tokens.begin() + cut, tokens.end()}));
+      const std::vector<uint32_t>& all = decoded.bits.at(0);
+      const auto a_token = static_cast<int64_t>(all.size() / tokens.size());
+      EXPECT_EQ(prefilled.bits.at(0),
+                (std::vector<uint32_t>{all.begin() + cut * a_token, all.end()}))
+          << kv_bits << " bits, " << moved << " tokens later";
+    }
   }
 }
 

@@ -1,5 +1,5 @@
 // Scoring, and every position's log-probabilities, against the tiny reference models.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <cmath>
@@ -249,6 +249,55 @@ TEST(NonFiniteWeights, AreAnErrorOfTheirLinesAlone) {
   // The last token of a text is scored and never embedded.
   EXPECT_EQ(feed.errors.size(), 1U);
   EXPECT_EQ(feed.errors.count(2), 1U);
+}
+
+// A copy of llama-mha with one row of the first layer's K or V projection a million times as large.
+layout::Model model_beyond_float16(const tests::ScratchFolder& scratch, layout::Role role) {
+  const std::string folder = scratch.path("beyond-" + std::string(name(role)));
+  std::filesystem::copy(std::string(TRANSLOAD_TEST_DATA) + "/tiny/llama-mha", folder);
+  layout::Model model = load_model(open_checkpoint(folder));
+  for (const layout::Weight& weight : model.weights) {
+    if (weight.role != role || weight.layer != 0) continue;
+    std::filesystem::permissions(model.files[0], std::filesystem::perms::owner_write,
+                                 std::filesystem::perm_options::add);
+    std::fstream file(model.files[0], std::ios::in | std::ios::out | std::ios::binary);
+    std::vector<std::byte> bytes(static_cast<size_t>(weight.row_bytes()));
+    std::vector<float> row(static_cast<size_t>(weight.cols));
+    file.seekg(weight.extent.offset);
+    file.read(reinterpret_cast<char*>(bytes.data()), weight.row_bytes());
+    quant::decode(weight.format, bytes, row);
+    for (float& value : row) value *= 1e6F;
+    quant::encode(weight.format, row, bytes);
+    file.seekp(weight.extent.offset);
+    file.write(reinterpret_cast<const char*>(bytes.data()), weight.row_bytes());
+  }
+  return model;
+}
+
+TEST(Float16KvCache, KeysAndValuesBeyondItAreAnErrorThatNamesTheFlagAndNoneInFloat32) {
+  const tests::ScratchFolder scratch;
+  const EngineOptions options = options_with_spill(scratch.path("spill"));
+  for (const layout::Role role : {layout::Role::kK, layout::Role::kV}) {
+    const layout::Model model = model_beyond_float16(scratch, role);
+    const std::vector<ListFeed::Prompt> prompts = prompts_of(model, {5, 9, 20, 3}, 6);
+    JobSize size{.prompt_tokens = 20, .new_tokens = 6, .sequences = 4, .kv_bits = 16};
+    for (const NamedPlan& named : placements(model, size)) {
+      SCOPED_TRACE(std::string(name(role)) + ", " + named.name);
+      const Answers got = run(model, named.plan, options, prompts);
+      ASSERT_EQ(got.errors.size(), prompts.size());
+      for (const auto& [line, error] : got.errors)
+        EXPECT_THAT(error, ::testing::AllOf(::testing::HasSubstr("non-finite logits"),
+                                            ::testing::HasSubstr("--kv-bits 32")));
+    }
+    size.kv_bits = 32;
+    EXPECT_TRUE(run(model, plain_plan(model, size), options, prompts).errors.empty());
+    WindowFeed feed({{&prompts[2].tokens, 0, 20, 1}});
+    planner::Plan plan = score_plan(model, false, 7);
+    plan.kv_bits = 16;
+    Engine engine(model, plan, options);
+    engine.run(feed);
+    EXPECT_EQ(feed.errors.size(), 1U);
+  }
 }
 
 }  // namespace

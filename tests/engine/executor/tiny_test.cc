@@ -74,7 +74,7 @@ std::vector<Placing> placings() {
 }
 
 ListFeed run_placing(const layout::Model& model, const std::vector<TinySequence>& reference,
-                     const Placing& placing, kernels::Compute compute) {
+                     const Placing& placing, kernels::Compute compute, int64_t kv_bits) {
   planner::Wishes wishes;
   wishes.weights = placing.weights;
   wishes.kv = placing.kv;
@@ -82,6 +82,7 @@ ListFeed run_placing(const layout::Model& model, const std::vector<TinySequence>
   if (placing.two_tiers) wishes.attention = placing.attention;
   wishes.batch_size = 1;
   wishes.num_batches = 2;
+  wishes.kv_bits = kv_bits;
   ListFeed feed = reference_feed(reference);
   EngineOptions options = options_with_spill(::testing::TempDir());
   options.performer.compute = compute;
@@ -96,7 +97,8 @@ TEST_P(TinyModels, GiveTheSameWhereverThingsLie) {
   const std::vector<TinySequence> reference = tiny_reference(GetParam());
   for (const Placing& placing : placings()) {
     SCOPED_TRACE(placing.name);
-    expect_reference(reference, run_placing(model, reference, placing, kernels::Compute::kFloat32));
+    expect_reference(reference,
+                     run_placing(model, reference, placing, kernels::Compute::kFloat32, 32));
   }
 }
 
@@ -106,12 +108,14 @@ TEST_P(TinyModels, GiveTheSameBitsWhereverThingsLieInFast) {
   ListFeed whole = reference_feed(reference);
   EngineOptions options = options_with_spill(::testing::TempDir());
   options.performer.compute = kernels::Compute::kFast;
-  const planner::Plan plan = plan_for(model, {}, 45, 16);
+  planner::Wishes wishes;
+  wishes.kv_bits = 16;
+  const planner::Plan plan = plan_for(model, wishes, 45, 16);
   Engine engine(model, plan, options);
   engine.run(whole);
   for (const Placing& placing : placings()) {
     SCOPED_TRACE(placing.name);
-    const ListFeed feed = run_placing(model, reference, placing, kernels::Compute::kFast);
+    const ListFeed feed = run_placing(model, reference, placing, kernels::Compute::kFast, 16);
     EXPECT_EQ(feed.generated, whole.generated);
     for (const auto& [request, steps] : whole.sampled)
       for (size_t step = 0; step < steps.size(); ++step)
