@@ -60,7 +60,7 @@ if __name__ == "__main__":
 class NoModels:
     """Gives the peers the model as it is."""
 
-    def form(self, source, form):
+    def form(self, source, form, dtype=None):
         return source, None
 
 
@@ -234,6 +234,12 @@ class Tokens(Fakes):
         seen = [(cell.equal_tokens, cell.first_difference) for cell in cells.values()]
         self.assertEqual(seen, [(5 / 8, "token 2 of prompt 1"), (1.0, ""),
                                 (7 / 8, "token 3 of prompt 2")])
+
+    def test_without_float32_they_are_compared_with_the_first_peer(self):
+        self.fake("a-bfloat16")
+        self.fake("b-float16", wrong=[[0, 3]])
+        cells, _ = self.run_plan(self.plan(["a-bfloat16", "b-float16"]))
+        self.assertEqual(cells["b-float16", 1].first_difference, "token 4 of prompt 1")
 
     def test_a_token_that_is_missing_differs(self):
         self.assertEqual(summary.compare_tokens([[1, 2, 3, 4]], [[1, 2]]),

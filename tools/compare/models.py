@@ -38,19 +38,21 @@ class Models:
             os.rename(folder + ".part", folder)
         return folder
 
-    def form(self, source, form):
-        """(path, None), or (None, the obstacle): the model as a peer reads it."""
+    def form(self, source, form, dtype=None):
+        """(path, None), or (None, the obstacle): the model as a peer reads it, in its type."""
         if form == "source":
             return source, None
-        is_gguf = source.endswith(".gguf")
         if form == "gguf":
+            is_gguf = source.endswith(".gguf")
             return (source, None) if is_gguf else (None, "reads GGUF files only")
-        return self.unpacked(source) if is_gguf else (source, None)
+        if os.path.isdir(source) and dtype_of(source) == dtype:
+            return source, None
+        return self.unpacked(source, dtype)
 
-    def unpacked(self, source):
-        """The folder with a GGUF file's weights in float32."""
+    def unpacked(self, source, dtype):
+        """A folder with the model's weights in a type, so that loading need not convert them."""
         name = os.path.basename(source).removesuffix(".gguf")
-        folder = self.path(f"{name}-{os.path.getsize(source)}-float32")
+        folder = self.path(f"{name}-{source_bytes(source)}-{dtype}")
         if os.path.exists(folder):
             return folder, None
         obstacle = self.environment.install("torch")
@@ -58,8 +60,8 @@ class Models:
             return None, obstacle
         self.say(f"unpacking {source} to {folder}")
         shutil.rmtree(folder + ".part", ignore_errors=True)
-        done = subprocess.run([self.environment.python, os.path.join(HERE, "gguf_to_folder.py"),
-                               source, folder], capture_output=True, text=True, check=False)
+        done = subprocess.run([self.environment.python, os.path.join(HERE, "to_folder.py"),
+                               source, folder, dtype], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             return None, f"not unpacked: {(done.stderr.strip().splitlines() or ['?'])[-1][:200]}"
         return folder, None
@@ -101,6 +103,26 @@ class Models:
                 file.writelines(line.split(" ", 1)[-1] + "\n" for line in lines)
         with open(path, encoding="utf-8") as file:
             return file.read()
+
+
+def model_files(source):
+    """The files of a model that is a file or a folder."""
+    if os.path.isfile(source):
+        return [source]
+    return sorted(os.path.join(source, name) for name in os.listdir(source))
+
+
+def source_bytes(source):
+    return sum(os.path.getsize(path) for path in model_files(source))
+
+
+def dtype_of(folder):
+    try:
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+    except OSError:
+        return None
+    return config.get("dtype") or config.get("torch_dtype")
 
 
 def has_tokenizer(source):

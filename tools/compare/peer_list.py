@@ -19,7 +19,7 @@ class Peer:
     group: str | None
     form: str
     settings: dict
-    identity: str  # changes with the peer's file
+    identity: str  # changes with what measures it
 
     @property
     def is_ours(self):
@@ -36,13 +36,6 @@ def digest(*paths):
         with open(path, "rb") as file:
             hashed.update(file.read())
     return hashed.hexdigest()[:16]
-
-
-def model_files(source):
-    """The files of a model that is a file or a folder."""
-    if os.path.isfile(source):
-        return [source]
-    return sorted(os.path.join(source, name) for name in os.listdir(source))
 
 
 def import_file(path):
@@ -62,7 +55,10 @@ def find(folder=FOLDER, transload=None):
     peers = {}
     for path in sorted(glob.glob(os.path.join(folder, "*_peer.py"))):
         module = import_file(path)
+        shared = [os.path.join(folder, "common.py"), os.path.join(HERE, "to_folder.py")]
         for name, settings in module.VARIANTS.items():
-            parts = [path, transload] if transload and name.startswith(OURS) else [path]
+            parts = [path, *filter(os.path.exists, shared)]
+            if transload and name.startswith(OURS):
+                parts.append(transload)
             peers[name] = Peer(name, path, module.GROUP, module.FORM, settings, digest(*parts))
     return peers

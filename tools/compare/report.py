@@ -82,8 +82,7 @@ def notes(cells, plan, machine, model, text_name):
              "tokens/s: new tokens by the median of prefill + decode, loading left out; peak: "
              "VmHWM of the whole process, loading included; CPU s: of all threads, and read: from "
              "disk, both while timed (transload: in its whole run)"]
-    if plan.reference:
-        lines.append(f"equal tokens: with {plan.reference.name}, after a difference as well")
+    lines.append(f"equal tokens: with {plan.reference.name}, after a difference as well")
     if plan.limit_bytes:
         lines.append(f"memory limit {plan.limit_bytes / summary.MB:.0f} MB; "
                      "*: the peer's best batch within it")

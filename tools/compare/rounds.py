@@ -20,7 +20,7 @@ MB = 1_000_000
 
 @dataclasses.dataclass
 class Plan:
-    peers: list  # of Peer, in order; the first in float32 is the reference
+    peers: list  # of Peer, in order; the first in float32, or else the first, is the reference
     batches: list
     rounds: int
     threads: int
@@ -36,7 +36,7 @@ class Plan:
 
     @property
     def reference(self):
-        return next((peer for peer in self.peers if peer.is_float32), None)
+        return next((peer for peer in self.peers if peer.is_float32), self.peers[0])
 
 
 class Results:
@@ -163,7 +163,8 @@ class Runner:
 
     def measure(self, peer, batch):
         obstacle = self.environment.install(peer.group)
-        model, problem = self.models.form(self.source, peer.form) if not obstacle else (None, None)
+        model, problem = (None, None) if obstacle else self.models.form(
+            self.source, peer.form, peer.settings.get("dtype"))
         if obstacle or problem:
             return {"obstacle": obstacle or problem}
         python = self.environment.python if peer.group else sys.executable
@@ -201,7 +202,7 @@ class Runner:
             elif limit and not summary.within(self.peaks(name, batch), limit, name not in others):
                 self.drop(name, [batch, *later], f"over the memory limit at batch {batch}")
             elif name in others and rates[name] < self.plan.contenders * best:
-                reference = self.plan.reference and name == self.plan.reference.name
+                reference = name == self.plan.reference.name
                 self.drop(name, [batch, *([] if reference else later)],
                           f"below {self.plan.contenders:g} of the best at batch {batch}")
 

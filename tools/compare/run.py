@@ -35,9 +35,10 @@ GATES = {
                 "batches": "1,4,16,64", "prompt_tokens": 512, "new_tokens": 32, "rounds": 3,
                 "contenders": 0.5},
                summary.Gate(1.5, 0.5, at_each_batch=True)),
-    "larger": ({"peers": "accelerate-disk-float16,accelerate-disk-bfloat16,transload-fast",
+    "larger": ({"peers": "accelerate-disk-bfloat16,accelerate-disk-float16,transload-fast",
                 "batches": "4,8,16", "prompt_tokens": 128, "new_tokens": 8, "rounds": 3,
-                "memory": "accelerate-disk-float16", "model": "opt", "drop_caches": True},
+                "contenders": 0.5, "memory": "accelerate-disk-bfloat16", "model": "opt",
+                "drop_caches": True},
                summary.Gate(4.0, 1.0, at_each_batch=False)),
 }
 DEFAULTS = {"peers": "all", "batches": "1,4", "prompt_tokens": 512, "new_tokens": 32, "rounds": 3,
@@ -59,8 +60,8 @@ def parse(arguments):
     ap = argparse.ArgumentParser(description=__doc__,
                                  formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--gate", choices=GATES, help="settings for a gate, and its verdict")
-    ap.add_argument("--peers", help="names, comma-separated, or all; the first in float32 is what "
-                                    "tokens are compared with")
+    ap.add_argument("--peers", help="names, comma-separated, or all; tokens are compared with the "
+                                    "first in float32, or else the first")
     ap.add_argument("--batches", help="as 1,4,16")
     ap.add_argument("--rounds", type=int)
     ap.add_argument("--threads", type=int, default=1)
@@ -116,9 +117,8 @@ def batch_list(text):
 
 
 def job_digest(options, source, prompts):
-    size = sum(os.path.getsize(path) for path in peer_list.model_files(source))
-    parts = [os.path.basename(source), size, prompts, options.new_tokens, options.threads,
-             bool(options.drop_caches)]
+    parts = [os.path.basename(source), models.source_bytes(source), prompts, options.new_tokens,
+             options.threads, bool(options.drop_caches)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
@@ -219,6 +219,9 @@ def main(arguments=None):
                 print(f"{peer.name}: {report.summary.pairs(peer.settings)}")
             return 0
         return compare(options, lambda line: print(line, file=sys.stderr, flush=True))
+    except KeyboardInterrupt:
+        print("compare: interrupted; run it again to go on", file=sys.stderr)
+        return 130
     except (Usage, models.Missing, RuntimeError) as error:
         print(f"compare: {error}", file=sys.stderr)
         return 2

@@ -60,7 +60,7 @@ def cells(rows, plan, left_out):
         by_place.setdefault((row["batch"], row["peer"]), []).append(row)
     found = []
     for batch in plan.batches:
-        reference = plan.reference and measured(by_place.get((batch, plan.reference.name), []))
+        reference = measured(by_place.get((batch, plan.reference.name), []))
         for peer in plan.peers:
             cell = Cell(peer.name, batch, 0, len(plan.prompts[0]), plan.new_tokens, plan.threads)
             here = by_place.get((batch, peer.name), [])
