@@ -277,6 +277,15 @@ class Reports(Fakes):
         checks = summary.Gate(1.5, 0.5, at_each_batch=True).check(cells)
         self.assertEqual([held for held, _ in checks], [True, False, False])
 
+    def test_a_gate_says_the_ratio_by_processor_time_as_well(self):
+        cells = [summary.Cell("transload-fast", 1, 1, tokens_per_s=8.0, seconds_median=4.0,
+                              cpu_s_median=2.0, peak_mb=1),
+                 summary.Cell("p", 1, 1, tokens_per_s=4.0, seconds_median=8.0, cpu_s_median=7.0,
+                              peak_mb=9)]
+        (held, line), = summary.Gate(1.5, 0.5, at_each_batch=True).check(cells)
+        self.assertTrue(held)
+        self.assertIn("2.00 times (asked 1.5; 3.50 by CPU time), 0.11 of its peak", line)
+
     def test_a_gate_compares_the_best_batches_within_the_limit(self):
         cells = [cell("transload-fast", 4, 4.0, 90), cell("transload-fast", 8, 9.0, 120),
                  cell("p", 4, 1.0, 100)]

@@ -140,6 +140,13 @@ class Gate:
         held = times >= self.times and share <= self.memory_share
         return held, (f"{where}: {ours.peer} {ours.tokens_per_s:.2f} tokens/s "
                       f"(batch {ours.batch}), {peer.peer} {peer.tokens_per_s:.2f} "
-                      f"(batch {peer.batch}): {times:.2f} times (asked {self.times:g}), "
-                      f"{share:.2f} of its peak memory (asked {self.memory_share:g}): "
+                      f"(batch {peer.batch}): {times:.2f} times (asked {self.times:g}; "
+                      f"{cpu_times(ours, peer)}), {share:.2f} of its peak memory (asked {self.memory_share:g}): "
                       f"{'held' if held else 'missed'}")
+
+
+def cpu_times(ours, peer):
+    """The same by seconds of processor, which other work on the machine disturbs less."""
+    spent = [cell.cpu_s_median / (cell.tokens_per_s * cell.seconds_median)
+             for cell in (ours, peer) if cell.cpu_s_median and cell.seconds_median]
+    return f"{spent[1] / spent[0]:.2f} by CPU time" if len(spent) == 2 else "CPU time unknown"
