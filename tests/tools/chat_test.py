@@ -133,7 +133,7 @@ class Reference(Jobs):
                  for i, case in enumerate(cases)]
         lines += [{"id": i + 10, "prompt": case["prompt"], "max_tokens": 12}
                   for i, case in enumerate(cases)]
-        records = self.generate(lines)
+        records = self.generate(lines, "--compute", "float32")
         for i, case in enumerate(cases):
             self.assertEqual(records[i]["usage"]["prompt_tokens"], case["prompt_tokens"])
             self.assertEqual(records[i]["token_ids"], records[i + 10]["token_ids"])

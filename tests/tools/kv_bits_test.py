@@ -31,8 +31,9 @@ class Flag(CommandTest):
         return json.loads(result.out)
 
     def test_left_out_it_follows_what_computes(self):
-        for flags, bits in (([], 32), (["--compute", "float32"], 32), (["--compute", "fast"], 16),
-                            (["--compute", "fast", "--kv-bits", 32], 32), (["--kv-bits", 16], 16)):
+        for flags, bits in (([], 16), (["--compute", "fast"], 16), (["--compute", "float32"], 32),
+                            (["--kv-bits", 32], 32),
+                            (["--compute", "float32", "--kv-bits", 16], 16)):
             with self.subTest(flags=flags):
                 self.assertEqual(self.plan(*flags)["plan"]["kv_bits"], bits)
 
@@ -71,13 +72,13 @@ class Flag(CommandTest):
     def test_a_job_that_resumes_by_a_plan_is_held_to_its_bits(self):
         path = self.path("plan.json")
         with open(path, "w", encoding="utf-8") as file:
-            json.dump(self.plan("--kv-bits", 16), file)
+            json.dump(self.plan("--kv-bits", 32), file)
         output = self.path("out.jsonl")
         command = ["generate", "--model", tiny(), "--input", self.input, "--output", output]
         self.check_status(self.transload(*command, "--plan", path))
-        self.check_status(self.transload(*command, "--kv-bits", 16))
+        self.check_status(self.transload(*command, "--kv-bits", 32))
         refused = self.check_status(self.transload(*command), 2)
-        self.assertIn("kv_bits was 16 and is 32", refused.err)
+        self.assertIn("kv_bits was 32 and is 16", refused.err)
 
     def test_scores_are_those_of_the_rounded_cache(self):
         job = self.job([{"id": "t", "token_ids": prompt_ids(9, 130)}])

@@ -165,7 +165,7 @@ class Refused(ResumeTest):
         self.assertEqual(read_lines(self.output), self.before, "a refused run wrote")
 
     def test_a_changed_kv_cache_and_each_changed_sampling_default_are_named(self):
-        changes = {"kv_bits": 16, "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "top_k": 7,
+        changes = {"kv_bits": 32, "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "top_k": 7,
                    "min_p": 0.1, "repetition_penalty": 1.1, "presence_penalty": 0.5,
                    "frequency_penalty": 0.5, "seed": 3}
         for name, value in changes.items():
