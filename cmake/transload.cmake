@@ -43,7 +43,8 @@ function(transload_library folder)
 endfunction()
 
 # transload_tests(NAME LIBRARIES libraries...): an executable NAME_test of *_test.cc below
-# tests/NAME (a slash becomes an underscore), every case known to CTest.
+# tests/NAME (a slash becomes an underscore), every case known to CTest. Under CTest properties draw
+# their cases from one seed; RC_PARAMS of one's own takes other ones when the executable is run.
 function(transload_tests folder)
   cmake_parse_arguments(ARG "" "" "LIBRARIES" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
@@ -57,7 +58,7 @@ function(transload_tests folder)
   target_compile_definitions(${name}_test PRIVATE
                              TRANSLOAD_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
   gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT 600)
+                       PROPERTIES TIMEOUT 600 ENVIRONMENT RC_PARAMS=seed=20230315)
 endfunction()
 
 # transload_bench(NAME LIBRARIES libraries...): tests/bench/NAME.cc as an executable. Built on

@@ -201,8 +201,8 @@ class Backend {
 // What matmul computes with. kFloat32: weights are decoded, products and sums are float32.
 // kFast: codes of weights are multiplied as they are stored, with rows of x rounded to 8-bit codes
 // in groups of 32 (scale = largest / 127); F32, F16, BF16 and x are rounded to bfloat16 where the
-// processor has AVX-512-BF16 and computed as in kFloat32 elsewhere. Without AVX2 all is as in
-// kFloat32. An infinity in x may become a NaN. All else is the same in both.
+// processor has AVX-512-BF16 or AMX and computed as in kFloat32 elsewhere. Without AVX2 all is as
+// in kFloat32. An infinity in x may become a NaN. All else is the same in both.
 enum class Compute : uint8_t { kFloat32, kFast };
 std::string_view name(Compute compute);  // "float32", "fast"
 
@@ -210,7 +210,7 @@ struct CpuOptions {
   int threads = 1;
   int64_t max_cols = 0;      // longest row that matmul will meet: sizes the scratch
   int64_t max_head_dim = 0;  // of attention; 0: max_cols
-  // "" = best at hand; "baseline", "sse4", "avx2", "avx_vnni", "avx512" force one
+  // "" = best at hand; "baseline", "sse4", "avx2", "avx_vnni", "avx512", "amx" force one
   std::string instructions;
   Compute compute = Compute::kFloat32;
 };

@@ -10,6 +10,8 @@
 namespace transload::planner {
 namespace {
 
+using layout::Tier;
+
 constexpr std::array<int64_t, 7> kBatchSizes = {1, 2, 4, 8, 16, 32, 64};
 constexpr std::array<int64_t, 3> kNumBatches = {1, 2, 4};
 
@@ -56,13 +58,38 @@ std::string nearest(const PlacementInput& input, const BatchShape& asked) {
   return text;
 }
 
+// The disk itself is too small, whatever its budget.
+[[noreturn]] void refuse_disk(const PlacementInput& input, const Shortage& missing) {
+  throw Error(Kind::kDoesNotFit,
+              "disk: the KV cache on it needs " + format_bytes(missing.needed_bytes) + " (" +
+                  std::to_string(missing.needed_bytes) + " bytes), there are " +
+                  format_bytes(input.free.disk) + " (" + std::to_string(input.free.disk) +
+                  " bytes) free where --disk-dir points; make room there, name another "
+                  "--disk-dir, or give the disk a smaller share in --kv");
+}
+
 [[noreturn]] void refuse(const PlacementInput& input, const BatchShape& shape,
                          const Shortage& missing) {
+  if (missing.tier == layout::name(Tier::kDisk) && missing.needed_bytes > input.free.disk)
+    refuse_disk(input, missing);
   throw Error(Kind::kDoesNotFit,
               missing.tier + ": " + in_words(shape) + " needs " +
                   format_bytes(missing.needed_bytes) + " (" + std::to_string(missing.needed_bytes) +
                   " bytes), there are " + format_bytes(missing.there_bytes) + " (" +
                   std::to_string(missing.there_bytes) + " bytes); " + nearest(input, shape));
+}
+
+// A budget is a part of this machine's memory.
+void check_budget(const PlacementInput& input, Tier tier, const std::string& flag) {
+  const auto budget = input.wishes.budget_bytes[static_cast<size_t>(tier)];
+  const int64_t free = std::max<int64_t>(input.free.memory - input.wishes.reserve_bytes, 0);
+  if (!budget || *budget <= free) return;
+  throw Error(Kind::kDoesNotFit,
+              std::string(layout::name(tier)) + ": " + flag + " asks for " + format_bytes(*budget) +
+                  " (" + std::to_string(*budget) + " bytes), this machine has only " +
+                  format_bytes(free) + " (" + std::to_string(free) + " bytes) of memory free" +
+                  (input.wishes.reserve_bytes > 0 ? " beside --reserve" : "") +
+                  "; give less, or leave " + flag + " out to take what is needed");
 }
 
 void check_wishes(const PlacementInput& input) {
@@ -131,6 +158,8 @@ std::vector<RequestLength> typical_requests(const Workload& workload, int64_t co
 
 Placement place(const PlacementInput& input) {
   check_wishes(input);
+  check_budget(input, Tier::kDevice, "--device-memory");
+  check_budget(input, Tier::kHost, "--host-memory");
   std::optional<Placement> best;
   if (input.wishes.num_batches) {
     try_batches(input, *input.wishes.num_batches, best);

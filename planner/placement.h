@@ -67,8 +67,8 @@ bool wants_two_tiers(const Wishes& wishes);
 // cache, then to weights, then to the weight ring; the host likewise; the rest lies on the disk. A
 // budget that is not given becomes what the plan needs, at most free memory less the reserve.
 // Errors: kDoesNotFit naming the tier, bytes needed and there, and the nearest plan that fits, or
-// the least that any plan needs; those of check_fits; kUsage for a --prefill-tokens below the
-// longest prompt.
+// the least that any plan needs, or a budget above the machine's free memory; those of check_fits;
+// kUsage for a --prefill-tokens below the longest prompt.
 Placement place(const PlacementInput& input);
 
 // The plan with the smallest budgets for the shares and the batch shape wished for (batch 1 x 1

@@ -222,7 +222,7 @@ std::variant<Plan, Shortage> Filler::fill() {
   // A host budget holds what it can of the KV cache; without one, all of it if memory allows.
   const int64_t least_host = given(Tier::kHost).value_or(std::min(needs.bytes[1], memory / 2));
   caps[0] = given(Tier::kDevice).value_or(memory - (plan_.single_tier ? 0 : least_host));
-  caps[2] = given(Tier::kDisk).value_or(input_.free.disk);
+  caps[2] = std::min(given(Tier::kDisk).value_or(input_.free.disk), input_.free.disk);
   for (int64_t slack = 0;; ++slack) {
     fill_device(caps[0]);
     caps[1] =

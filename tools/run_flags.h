@@ -13,7 +13,7 @@ namespace transload::tools {
 struct RunFlags {
   engine::RunOptions options;
   std::string device = "cpu";
-  std::string compute = "float32";
+  std::string compute = "fast";
   std::string kv_bits;
   std::string device_memory, host_memory, disk_memory, reserve, pinned_memory;
   std::string weights, kv, activations, attention;

@@ -62,9 +62,7 @@ int64_t total_bytes(const std::vector<TensorPlan>& tensors, size_t begin, size_t
 }
 
 std::vector<Shard> cut(const std::vector<TensorPlan>& tensors, int64_t count) {
-  if (count < 1 || count > static_cast<int64_t>(tensors.size()))
-    throw Error(Kind::kUsage, fmt::format("{} shards of {} tensors: ask for 1 to {} shards", count,
-                                          tensors.size(), tensors.size()));
+  check_shards(count, tensors.size());
   const int64_t bytes = total_bytes(tensors, 0, tensors.size());
   std::vector<Shard> shards;
   size_t next = 0;
@@ -129,6 +127,12 @@ int64_t TensorPlan::bytes() const {
   int64_t count = quant::block_bytes(format);
   for (const int64_t size : shape) count *= size;
   return count;
+}
+
+void check_shards(int64_t shards, size_t tensors) {
+  if (shards < 1 || shards > static_cast<int64_t>(tensors))
+    throw Error(Kind::kUsage, fmt::format("{} shards of {} tensors: ask for 1 to {} shards", shards,
+                                          tensors, tensors));
 }
 
 int64_t write_safetensors(const std::string& folder, const std::vector<TensorPlan>& tensors,

@@ -24,10 +24,13 @@ struct TensorPlan {
 using FillPiece = std::function<void(size_t tensor, int64_t offset, std::span<std::byte> out)>;
 inline constexpr int64_t kWriterBufferBytes = int64_t{4} << 20;
 
+// Errors: kUsage where `shards` is not within 1 and the number of tensors.
+void check_shards(int64_t shards, size_t tensors);
+
 // Writes model.safetensors, or with shards > 1 model-00001-of-... and model.safetensors.index.json,
 // into an existing folder; tensors keep their order, shards have about equal bytes.
 // Returns the bytes written. Existing files of these names are errors.
-// Errors: kUsage where shards is not within 1 and the number of tensors, kIo naming the file.
+// Errors: those of check_shards, kIo naming the file.
 int64_t write_safetensors(const std::string& folder, const std::vector<TensorPlan>& tensors,
                           int64_t shards, const FillPiece& fill);
 

@@ -187,6 +187,7 @@ int64_t write_synthetic(const SyntheticModel& model, const std::string& folder) 
   namespace fs = std::filesystem;
   const json config = synthetic_config(model);
   const Blueprint blueprint = read_blueprint(config, "--shape");
+  check_shards(model.shards, execution_order(blueprint).size());
   std::error_code code;
   fs::create_directories(folder, code);
   if (code || !fs::is_directory(folder))

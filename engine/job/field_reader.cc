@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/job/json_text.h"
+#include "engine/job/wide_number.h"
 
 namespace transload::engine {
 namespace {
@@ -71,6 +72,14 @@ void FieldReader::fail_syntax(simdjson::error_code error) {
     return fail("invalid_utf8",
                 "a string holds half of a surrogate pair (\\ud800 to \\udfff); write both halves "
                 "or remove it");
+  }
+  if (error == simdjson::NUMBER_ERROR) {
+    if (const auto wide = find_wide_number(padded_)) {
+      id_json_ = wide->id_json;
+      return fail("invalid_value", "field \"" + wide->field + "\" is " +
+                                       wide->text.substr(0, kShownBytes) +
+                                       ": no number of 64 bits holds it; give a smaller one");
+    }
   }
   fail("invalid_json", std::string("not JSON (") + simdjson::error_message(error) +
                            "); write one JSON object a line");

@@ -27,7 +27,8 @@ class FieldReader {
     const char* rule = "";  // "must be 0 or more"
   };
 
-  // Parses a line and checks its UTF-8. False on failure.
+  // Parses a line and checks its UTF-8. False on failure; where a number of the line is too large,
+  // the failure names its field and has the id.
   bool parse_object(std::string_view text);
   // Reads the id of the object: "id", a string or an integer, or "custom_id", a string. False on
   // failure.

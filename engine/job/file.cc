@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 
 #include "base/error.h"
 
@@ -30,6 +31,22 @@ size_t read_at(const File& file, char* to, size_t bytes, int64_t offset) {
     done += static_cast<size_t>(got);
   }
   return done;
+}
+
+int write_at(const File& file, std::string_view text, int64_t offset) {
+  while (!text.empty()) {
+    const ssize_t put = ::pwrite(file.fd(), text.data(), text.size(), offset);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return errno;
+    text.remove_prefix(static_cast<size_t>(put));
+    offset += put;
+  }
+  return 0;
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
 }
 
 int write_whole(int fd, std::string_view text) {

@@ -32,6 +32,12 @@ File open_file(const std::string& path, int flags);
 // Reads up to `bytes` at an offset, fewer only at the end of the file. Errors: kIo.
 size_t read_at(const File& file, char* to, size_t bytes, int64_t offset);
 
+// Writes all of `text` at an offset. Returns 0, or errno when it could not.
+int write_at(const File& file, std::string_view text, int64_t offset);
+
+// The folder that holds the file of this path.
+std::string folder_of(const std::string& path);
+
 // Writes all of `text` to a descriptor. Returns 0, or errno when it could not.
 int write_whole(int fd, std::string_view text);
 

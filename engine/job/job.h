@@ -77,7 +77,8 @@ using ReadProgress = std::function<void(int64_t done_bytes, int64_t all_bytes)>;
 class JobOutput;
 
 // The input file, in bounded chunks: 32 bytes a line are kept (JobLine); while index() or
-// mark_finished() runs, 6 more for finding ids. The ids of bad lines are not remembered.
+// mark_finished() runs, 6 more for finding ids. Of a long job, most of that lies in a file without
+// a name beside spool_path (SpilledArray). The ids of bad lines are not remembered.
 // The first line that is an object tells the format of all: with a custom_id or a body it is
 // OpenAI's batch file. Blank lines are skipped; a BOM, CRLF and a missing final newline are fine.
 // Threads: single-threaded.
@@ -99,9 +100,9 @@ class JobInput {
   // is not in this input or that is there twice.
   void mark_finished(const JobOutput& output);
 
-  std::span<const JobLine> lines() const;  // in file order
-  int64_t pending() const;                 // lines not finished
-  int64_t max_prompt_tokens() const;       // over all lines; 0 when there is none
+  const JobLines& lines() const;      // in file order
+  int64_t pending() const;            // lines not finished
+  int64_t max_prompt_tokens() const;  // over all lines; 0 when there is none
   JobFormat format() const;
   // Fields that were accepted and have no effect ("user"), in alphabetical order.
   std::vector<std::string> without_effect() const;
@@ -131,9 +132,7 @@ class JobOutput {
 
   // The ids with a completion or score in the file that open() found, in file order.
   void for_each_finished(const std::function<void(const std::string& id_json)>& visit) const;
-  // Lines with an error record, ascending; 4 bytes each.
-  std::span<const uint32_t> error_lines() const;
-  bool error_written(int64_t line) const;
+  bool error_written(int64_t line) const;  // whether it has an error record
 
   // Errors: kIo; what a failed write left of the line is cut off again.
   // A completion a sample, in their order.
@@ -144,7 +143,9 @@ class JobOutput {
   void write(const std::string& id_json, const Score& score);
   void write(const LineError& error);  // nothing when the line already has an error record
   void flush();                        // fsync
-  int64_t bytes_written() const;       // by this process
+  // Leaves OUT and its state as open() found them, unless there is an answer in OUT.
+  void take_back();
+  int64_t bytes_written() const;  // by this process
 
  private:
   struct Impl;

@@ -27,7 +27,8 @@ JobFormat find_format(LineSource& source) {
 }  // namespace
 
 struct JobInput::Impl {
-  Impl(LineSource source, JobFormat format) : index(std::move(source), format) {}
+  Impl(LineSource source, std::string directory, JobFormat format)
+      : index(std::move(source), std::move(directory), format) {}
 
   LineIndex index;
   std::optional<RequestReader> reader;  // once index() was called
@@ -38,7 +39,7 @@ JobInput JobInput::open(const std::string& path, const std::string& spool_path,
   JobInput input;
   LineSource source = LineSource::open(path, spool_path, progress);
   const JobFormat format = find_format(source);
-  input.impl_ = std::make_shared<Impl>(std::move(source), format);
+  input.impl_ = std::make_shared<Impl>(std::move(source), folder_of(spool_path), format);
   return input;
 }
 
@@ -61,7 +62,7 @@ void JobInput::index(const JobReading& reading,
 
 void JobInput::mark_finished(const JobOutput& output) { impl_->index.mark_finished(output); }
 
-std::span<const JobLine> JobInput::lines() const { return impl_->index.lines(); }
+const JobLines& JobInput::lines() const { return impl_->index.lines(); }
 
 int64_t JobInput::pending() const { return impl_->index.pending(); }
 

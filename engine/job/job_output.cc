@@ -81,24 +81,32 @@ int64_t whole_lines_bytes(const File& file, int64_t size_bytes) {
 }  // namespace
 
 struct JobOutput::Impl {
+  explicit Impl(const std::string& output) : path(output), error_lines(folder_of(output)) {}
+
   std::string path;
   File file;  // none for standard output
   bool resumable = false;
-  int64_t resumed_bytes = 0;  // what open() found, after the repair
+  bool is_new = false;         // open() made the file
+  bool has_new_state = false;  // and its state
+  bool is_answered = false;    // has a completion or a score
+  int64_t resumed_bytes = 0;   // what open() found, after the repair
   int64_t written_bytes = 0;
-  std::vector<uint32_t> error_lines;
-  std::string line;  // reused
+  SpilledArray<uint64_t> error_lines;  // a bit a line
+  std::string line;                    // reused
 
   int fd() const { return file.fd() >= 0 ? file.fd() : STDOUT_FILENO; }
   bool open_file_or_pipe();
   void resume(const RunIdentity& identity);
   void for_each_record(const std::function<void(const Record&)>& visit) const;
+  void note_error(int64_t line_number);
+  bool error_noted(int64_t line_number) const;
   void put();
 };
 
 // False where there is nothing to resume: standard output, a pipe or a device.
 bool JobOutput::Impl::open_file_or_pipe() {
   if (path == "-") return false;
+  is_new = ::access(path.c_str(), F_OK) != 0;
   file = open_file(path, O_RDWR | O_CREAT | O_APPEND);
   struct stat facts = {};
   if (::fstat(file.fd(), &facts) != 0) throw_errno(errno, "stat " + path);
@@ -126,10 +134,15 @@ void JobOutput::Impl::resume(const RunIdentity& identity) {
   }
   resumed_bytes = whole;
   for_each_record([&](const Record& record) {
-    if (record.error_line > 0) error_lines.push_back(static_cast<uint32_t>(record.error_line));
+    if (record.error_line > 0) {
+      note_error(record.error_line);
+    } else {
+      is_answered = true;
+    }
   });
-  std::sort(error_lines.begin(), error_lines.end());
-  if (!before || resumed_bytes == 0) write_state(state_path, identity);
+  if (before && resumed_bytes > 0) return;
+  has_new_state = !before;
+  write_state(state_path, identity);
 }
 
 void JobOutput::Impl::for_each_record(const std::function<void(const Record&)>& visit) const {
@@ -148,6 +161,17 @@ void JobOutput::Impl::for_each_record(const std::function<void(const Record&)>& 
   }
 }
 
+void JobOutput::Impl::note_error(int64_t line_number) {
+  const auto word = static_cast<size_t>(line_number / 64);
+  if (word >= error_lines.size()) error_lines.resize(word + 1);
+  error_lines.set(word, error_lines[word] | uint64_t{1} << (line_number % 64));
+}
+
+bool JobOutput::Impl::error_noted(int64_t line_number) const {
+  const auto word = static_cast<size_t>(line_number / 64);
+  return word < error_lines.size() && (error_lines[word] >> (line_number % 64) & 1) != 0;
+}
+
 // Writes `line` whole, or nothing of it.
 void JobOutput::Impl::put() {
   line += '\n';
@@ -163,8 +187,7 @@ void JobOutput::Impl::put() {
 
 JobOutput JobOutput::open(const std::string& path, const RunIdentity& identity) {
   JobOutput output;
-  output.impl_ = std::make_shared<Impl>();
-  output.impl_->path = path;
+  output.impl_ = std::make_shared<Impl>(path);
   output.impl_->resumable = output.impl_->open_file_or_pipe();
   if (output.impl_->resumable) output.impl_->resume(identity);
   return output;
@@ -177,37 +200,42 @@ void JobOutput::for_each_finished(
   });
 }
 
-std::span<const uint32_t> JobOutput::error_lines() const { return impl_->error_lines; }
-
-bool JobOutput::error_written(int64_t line) const {
-  return std::binary_search(impl_->error_lines.begin(), impl_->error_lines.end(), line);
-}
+bool JobOutput::error_written(int64_t line) const { return impl_->error_noted(line); }
 
 void JobOutput::write(const Request& request, std::span<const Completion> samples) {
   impl_->line.clear();
   append_record(impl_->line, request, samples);
   impl_->put();
+  impl_->is_answered = true;
 }
 
 void JobOutput::write(const std::string& id_json, const Score& score) {
   impl_->line.clear();
   append_record(impl_->line, id_json, score);
   impl_->put();
+  impl_->is_answered = true;
 }
 
 void JobOutput::write(const LineError& error) {
-  std::vector<uint32_t>& lines = impl_->error_lines;
-  const auto number = static_cast<uint32_t>(error.line);
-  const auto place = std::lower_bound(lines.begin(), lines.end(), number);
-  if (place != lines.end() && *place == number) return;
+  if (impl_->error_noted(error.line)) return;
   impl_->line.clear();
   append_record(impl_->line, error);
   impl_->put();
-  lines.insert(place, number);
+  impl_->note_error(error.line);
 }
 
 void JobOutput::flush() {
   if (impl_->resumable && ::fsync(impl_->fd()) != 0) throw_errno(errno, "fsync " + impl_->path);
+}
+
+void JobOutput::take_back() {
+  if (!impl_->resumable || impl_->is_answered || !impl_->has_new_state) return;
+  // The state goes last: a file with lines and without a state would be refused.
+  if (impl_->is_new ? ::unlink(impl_->path.c_str()) != 0
+                    : ::ftruncate(impl_->fd(), impl_->resumed_bytes) != 0) {
+    return;
+  }
+  ::unlink((impl_->path + ".state").c_str());
 }
 
 int64_t JobOutput::bytes_written() const { return impl_->written_bytes; }

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/job/spilled_array.h"
+
 namespace transload::engine {
 
 // What the lines of a job look like, and with them the records of the output.
@@ -50,6 +52,10 @@ struct JobLine {
   bool finished() const { return (id_hash_and_state & 1) != 0; }
 };
 static_assert(sizeof(JobLine) == 32);
+using JobLines = SpilledArray<JobLine>;
+
+// The most memory that what is kept of a job's lines takes.
+int64_t job_index_bytes(int64_t lines);
 
 // xxHash (XXH3, 64 bits) of an id as JSON text: "\"a\"" or "7". Also the stream of its random
 // numbers.

@@ -2,8 +2,6 @@
 
 #include <xxhash.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 
 namespace transload::engine {
@@ -14,18 +12,23 @@ uint64_t sample_stream(const std::string& id_json, int64_t sample) {
   return XXH3_64bits_withSeed(id_json.data(), id_json.size(), static_cast<uint64_t>(sample));
 }
 
-LineIndex::IdSet::IdSet(int64_t lines) : slots(static_cast<size_t>(lines + lines / 2 + 1), kFree) {}
+int64_t job_index_bytes(int64_t lines) {
+  const auto kept = [&](int64_t bytes) { return SpilledBytes::memory_bytes(bytes); };
+  return kept(32 * lines) + kept(6 * lines + 4) + kept(lines / 8 + 8);
+}
 
-uint32_t& LineIndex::find(IdSet& ids, const std::string& id_json) {
-  const uint64_t key = id_hash(id_json) & ~uint64_t{1};
-  const size_t count = ids.slots.size();
+size_t LineIndex::first_slot(const IdSet& ids, uint64_t key) {
   __extension__ using Wide = unsigned __int128;
-  for (auto at = static_cast<size_t>((Wide{key} * count) >> 64);; at = (at + 1) % count) {
-    uint32_t& slot = ids.slots[at];
-    if (slot == kFree) return slot;
-    const JobLine& line = lines_[slot];
+  return static_cast<size_t>((Wide{key} * ids.size()) >> 64);
+}
+
+size_t LineIndex::find(const IdSet& ids, const std::string& id_json) {
+  const uint64_t key = id_hash(id_json) & ~uint64_t{1};
+  for (size_t at = first_slot(ids, key);; at = (at + 1) % ids.size()) {
+    if (ids[at] == kFree) return at;
+    const JobLine line = lines_[ids[at] - 1];
     // Equal hashes are no proof.
-    if (line.id_key() == key && read_id(line) == id_json) return slot;
+    if (line.id_key() == key && read_id(line) == id_json) return at;
   }
 }
 
@@ -59,9 +62,10 @@ void LineIndex::add(const LineSource::RawLine& raw, const Facts& facts) {
 
 void LineIndex::build(const Reader& read, const std::function<void(const LineError&)>& on_error,
                       const ReadProgress& progress) {
-  lines_.clear();
+  lines_.resize(0);
   lines_.reserve(static_cast<size_t>(source_.line_count()));
-  IdSet ids(source_.line_count());
+  IdSet ids(directory_);
+  ids.resize(id_slots(source_.line_count()));
   source_.rewind();
   for (LineSource::RawLine raw; source_.next(raw);) {
     progress(source_.position_bytes(), source_.size_bytes());
@@ -77,47 +81,52 @@ void LineIndex::build(const Reader& read, const std::function<void(const LineErr
       continue;
     }
     const auto& facts = std::get<Facts>(result);
-    uint32_t& slot = find(ids, facts.id_json);
-    if (slot != kFree) {
+    const size_t slot = find(ids, facts.id_json);
+    if (ids[slot] != kFree) {
       on_error({raw.number, facts.id_json, "duplicate_id",
-                "line " + std::to_string(lines_[slot].number) +
+                "line " + std::to_string(lines_[ids[slot] - 1].number) +
                     " has the same id; give each line an id of its own",
                 format_});
       continue;
     }
-    slot = static_cast<uint32_t>(lines_.size());
     add(raw, facts);
+    ids.set(slot, static_cast<uint32_t>(lines_.size()));
   }
 }
 
 void LineIndex::mark_finished(const JobOutput& output) {
-  IdSet ids(static_cast<int64_t>(lines_.size()));
+  IdSet ids(directory_);
+  ids.resize(id_slots(static_cast<int64_t>(lines_.size())));
   for (uint32_t i = 0; i < lines_.size(); ++i) {
     // All differ: the first free slot after the hash's place is the right one.
-    const size_t count = ids.slots.size();
-    __extension__ using Wide = unsigned __int128;
-    auto at = static_cast<size_t>((Wide{lines_[i].id_key()} * count) >> 64);
-    while (ids.slots[at] != kFree) at = (at + 1) % count;
-    ids.slots[at] = i;
+    size_t at = first_slot(ids, lines_[i].id_key());
+    while (ids[at] != kFree) at = (at + 1) % ids.size();
+    ids.set(at, i + 1);
   }
+  const auto finish = [&](size_t place) {
+    JobLine line = lines_[place];
+    line.id_hash_and_state |= 1;
+    lines_.set(place, line);
+  };
   output.for_each_finished([&](const std::string& id_json) {
-    const uint32_t slot = find(ids, id_json);
-    if (slot == kFree || lines_[slot].finished()) {
+    const uint32_t place = ids[find(ids, id_json)];
+    if (place == kFree || lines_[place - 1].finished()) {
       throw Error(Kind::kBadInput,
                   "the output has a record for id " + id_json +
-                      (slot == kFree ? " that is not in the input" : " twice") +
+                      (place == kFree ? " that is not in the input" : " twice") +
                       "; choose another --output, or remove it and its .state to start anew");
     }
-    lines_[slot].id_hash_and_state |= 1;
+    finish(place - 1);
   });
-  for (JobLine& line : lines_) {
-    if (output.error_written(line.number)) line.id_hash_and_state |= 1;
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    if (output.error_written(lines_[i].number)) finish(i);
   }
 }
 
 int64_t LineIndex::pending() const {
-  return std::count_if(lines_.begin(), lines_.end(),
-                       [](const JobLine& line) { return !line.finished(); });
+  int64_t count = 0;
+  for (const JobLine& line : lines_) count += line.finished() ? 0 : 1;
+  return count;
 }
 
 }  // namespace transload::engine

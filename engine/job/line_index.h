@@ -3,11 +3,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
-#include <vector>
 
 #include "engine/job/field_reader.h"
 #include "engine/job/job.h"
@@ -26,14 +24,18 @@ class LineIndex {
   };
   using Reader = std::function<std::variant<Facts, LineError>(std::string_view, int64_t line)>;
 
-  explicit LineIndex(LineSource source, JobFormat format = JobFormat::kLines)
-      : source_(std::move(source)), format_(format) {}
+  // What does not stay in memory goes to files without a name in `directory`.
+  LineIndex(LineSource source, std::string directory, JobFormat format = JobFormat::kLines)
+      : source_(std::move(source)),
+        directory_(std::move(directory)),
+        format_(format),
+        lines_(directory_) {}
 
   // Reads every line; adds "duplicate_id" to the errors of `read`.
   void build(const Reader& read, const std::function<void(const LineError&)>& on_error,
              const ReadProgress& progress);
   void mark_finished(const JobOutput& output);
-  std::span<const JobLine> lines() const { return lines_; }
+  const JobLines& lines() const { return lines_; }
   int64_t pending() const;
   // The text of a line again. Valid until the next call.
   std::string_view text(const JobLine& line);
@@ -42,20 +44,20 @@ class LineIndex {
   JobFormat format() const { return format_; }
 
  private:
-  // Open addressing over indices into lines_: 4 bytes for each 2/3 line.
-  struct IdSet {
-    explicit IdSet(int64_t lines);
-    std::vector<uint32_t> slots;
-  };
-  static constexpr uint32_t kFree = 0xFFFFFFFF;
+  // Open addressing over places in lines_, from 1: 4 bytes for each 2/3 line.
+  using IdSet = SpilledArray<uint32_t>;
+  static constexpr uint32_t kFree = 0;
+  static size_t id_slots(int64_t lines) { return static_cast<size_t>(lines + lines / 2 + 1); }
+  static size_t first_slot(const IdSet& ids, uint64_t key);
   // The slot of the line with this id, or the free one where it belongs.
-  uint32_t& find(IdSet& ids, const std::string& id_json);
+  size_t find(const IdSet& ids, const std::string& id_json);
   std::string read_id(const JobLine& line);
   void add(const LineSource::RawLine& raw, const Facts& facts);
 
   LineSource source_;
+  std::string directory_;
   JobFormat format_;
-  std::vector<JobLine> lines_;
+  JobLines lines_;
   FieldReader id_reader_;
   std::string text_;
 };

@@ -10,7 +10,7 @@
 namespace transload::engine {
 
 struct ScoreInput::Impl {
-  explicit Impl(LineSource source) : index(std::move(source)) {}
+  Impl(LineSource source, std::string directory) : index(std::move(source), std::move(directory)) {}
 
   LineIndex index;
   std::optional<ScoreReader> reader;  // once index() was called
@@ -19,7 +19,8 @@ struct ScoreInput::Impl {
 ScoreInput ScoreInput::open(const std::string& path, const std::string& spool_path,
                             const ReadProgress& progress) {
   ScoreInput input;
-  input.impl_ = std::make_shared<Impl>(LineSource::open(path, spool_path, progress));
+  input.impl_ =
+      std::make_shared<Impl>(LineSource::open(path, spool_path, progress), folder_of(spool_path));
   return input;
 }
 
@@ -44,7 +45,7 @@ void ScoreInput::index(const ScoreReading& reading,
 
 void ScoreInput::mark_finished(const JobOutput& output) { impl_->index.mark_finished(output); }
 
-std::span<const JobLine> ScoreInput::lines() const { return impl_->index.lines(); }
+const JobLines& ScoreInput::lines() const { return impl_->index.lines(); }
 
 int64_t ScoreInput::pending() const { return impl_->index.pending(); }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -65,7 +64,7 @@ class ScoreInput {
   void index(const ScoreReading& reading, const std::function<void(const LineError&)>& on_error,
              const ReadProgress& progress);
   void mark_finished(const JobOutput& output);
-  std::span<const JobLine> lines() const;
+  const JobLines& lines() const;
   int64_t pending() const;
   ScoreRequest read(const JobLine& line) const;
 

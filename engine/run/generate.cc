@@ -141,12 +141,14 @@ Outcome generate(const GenerateOptions& options) {
   const JobCounts counts = index_job(input, reading, output, progress);
   fmt::print(stderr, "{}", ignored_text(input));
   if (input.pending() == 0) return nothing_left(run, output, counts);
-  const planner::Placement placement = choose_plan(loaded, run, workload_of(input));
+  const planner::Placement placement =
+      or_take_back(output, [&] { return choose_plan(loaded, run, workload_of(input)); });
   announce(run, placement);
 
   RunProgress running = run_progress(progress, placement, input.pending());
   GenerateFeed feed(loaded, input, output, running, signals);
-  const RunResult result = run_plan(loaded, placement, run, feed);
+  const RunResult result =
+      or_take_back(output, [&] { return run_plan(loaded, placement, run, feed); });
   running.end();
   output.flush();
   print_summary(options, placement, result, feed, counts);

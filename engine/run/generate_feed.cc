@@ -17,10 +17,10 @@ GenerateFeed::GenerateFeed(const LoadedModel& loaded, const JobInput& input, Job
 
 // Reads the next line that is not finished. False when there is none.
 bool GenerateFeed::begin_line() {
-  const std::span<const JobLine> lines = input_.lines();
+  const JobLines& lines = input_.lines();
   while (next_line_ < lines.size() && lines[next_line_].finished()) ++next_line_;
   if (next_line_ == lines.size()) return false;
-  const JobLine& line = lines[next_line_++];
+  const JobLine line = lines[next_line_++];
   current_ = &lines_[line.number];
   current_->request = input_.read(line);
   current_->open = current_->request.samples;

@@ -46,6 +46,18 @@ JobCounts index_job(Input& input, const Reading& reading, JobOutput& output, Pro
   return counts;
 }
 
+// A step without which there are no answers: where it fails before the first one, a new output is
+// taken back.
+template <class Step>
+auto or_take_back(JobOutput& output, const Step& step) {
+  try {
+    return step();
+  } catch (...) {
+    output.take_back();
+    throw;
+  }
+}
+
 // Says that every line has its record (with --json on standard output), and the outcome of that.
 Outcome nothing_left(const RunOptions& run, JobOutput& output, const JobCounts& counts);
 

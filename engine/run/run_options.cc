@@ -122,9 +122,8 @@ int64_t kv_bits(const RunOptions& options) {
 
 planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& options,
                                const planner::Workload& workload) {
-  constexpr int64_t kLineBytes = 38;  // of the job's index, and of finding ids in it
   planner::Placement placement = place_or_read(loaded, options, workload);
-  placement.needs.process_bytes += workload.job_lines * kLineBytes;
+  placement.needs.process_bytes += job_index_bytes(workload.job_lines);
   const int64_t host = placement.needs.bytes[1];
   const int64_t most = options.tiers.pinned_bytes;
   if (host > 0)

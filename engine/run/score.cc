@@ -69,7 +69,7 @@ class ScoreFeed : public Feed {
   };
 
   bool open_line() {
-    const std::span<const JobLine> lines = input_.lines();
+    const JobLines& lines = input_.lines();
     while (next_line_ < lines.size() && lines[next_line_].finished()) ++next_line_;
     if (next_line_ == lines.size()) return false;
     open_ = static_cast<int64_t>(next_line_++);
@@ -193,12 +193,14 @@ Outcome score(const ScoreOptions& options) {
                              options.stride};
   const JobCounts counts = index_job(input, reading, output, progress);
   if (input.pending() == 0) return nothing_left(run, output, counts);
-  const planner::Placement placement = choose_plan(loaded, run, workload_of(input));
+  const planner::Placement placement =
+      or_take_back(output, [&] { return choose_plan(loaded, run, workload_of(input)); });
   announce(run, placement);
 
   RunProgress running = run_progress(progress, placement, input.pending());
   ScoreFeed feed(input, output, running, signals, options.token_logprobs);
-  const RunResult result = run_plan(loaded, placement, run, feed);
+  const RunResult result =
+      or_take_back(output, [&] { return run_plan(loaded, placement, run, feed); });
   running.end();
   output.flush();
   print_summary(options, placement, result, feed, counts);

@@ -4,92 +4,23 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <utility>
 
 #include "hwy/base.h"
 #include "kernels/cpu/storage_ops.h"
 
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 // After the attributes: all that is instantiated there is compiled with them.
-#include "kernels/cpu/storage_vector_inl.h"
+#include "kernels/cpu/brain_512_inl.h"
 
 namespace transload::kernels::cpu {
 namespace {
 
-constexpr int64_t kStep = 8;  // columns that are brought at once
-constexpr int kTile = 6;      // rows of x that share a pass over two vectors of W
+using FewRows = std::make_index_sequence<8>;
+constexpr int kTile = 8;  // rows of x that share a pass over two vectors of W
+constexpr int64_t kLanes = 16;
 
-struct Brain512 {
-  static constexpr int64_t kLanes = 16;
-  using Floats = __m512;
-  static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
-  static __mmask16 from(int64_t skip) { return static_cast<__mmask16>(0xffffU << skip); }
-  static Floats load_from(const float* p, int64_t skip) {
-    return _mm512_maskz_loadu_ps(from(skip), p);
-  }
-  static void store_from(float* p, int64_t skip, Floats v) {
-    _mm512_mask_storeu_ps(p, from(skip), v);
-  }
-};
-
-__m128i round8(__m256 x) {
-  const __m128bh rounded = _mm256_cvtneps_pbh(x);
-  __m128i bits;
-  std::memcpy(&bits, &rounded, sizeof bits);
-  return bits;
-}
-
-// Columns c .. c + 7 of a row, or with kPart the `live` first of them and zeros.
-template <quant::Format kFormat, bool kPart>
-[[gnu::always_inline]] inline __m128i load8(const std::byte* row, int64_t c, int64_t live) {
-  const auto mask = static_cast<__mmask8>((1U << live) - 1);
-  if constexpr (kFormat == quant::Format::kF32) {
-    const auto* at = reinterpret_cast<const float*>(row + 4 * c);
-    return round8(kPart ? _mm256_maskz_loadu_ps(mask, at) : _mm256_loadu_ps(at));
-  } else {
-    const auto* at = reinterpret_cast<const __m128i*>(row + 2 * c);
-    const __m128i bits = kPart ? _mm_maskz_loadu_epi16(mask, at) : _mm_loadu_si128(at);
-    return kFormat == quant::Format::kBF16 ? bits : round8(_mm256_cvtph_ps(bits));
-  }
-}
-
-template <quant::Format kFormat, bool kPart>
-[[gnu::always_inline]] inline __m512i lanes(const std::byte* at, int64_t stride, int64_t c,
-                                            int64_t live) {
-  const auto row = [&](int64_t lane) { return load8<kFormat, kPart>(at + lane * stride, c, live); };
-  __m512i v = _mm512_castsi128_si512(row(0));
-  v = _mm512_inserti32x4(v, row(4), 1);
-  v = _mm512_inserti32x4(v, row(8), 2);
-  return _mm512_inserti32x4(v, row(12), 3);
-}
-
-// out[j] = columns c + 2 j and the next of 16 rows.
-template <quant::Format kFormat, bool kPart>
-[[gnu::always_inline]] inline void unpack8(const RowVector& rows, int64_t c, int64_t live,
-                                           __m512i* out) {
-  const std::byte* at = rows.at;
-  const __m512i a = lanes<kFormat, kPart>(at, rows.stride, c, live);
-  const __m512i b = lanes<kFormat, kPart>(at + rows.stride, rows.stride, c, live);
-  const __m512i d = lanes<kFormat, kPart>(at + 2 * rows.stride, rows.stride, c, live);
-  const __m512i e = lanes<kFormat, kPart>(at + 3 * rows.stride, rows.stride, c, live);
-  const __m512i ab = _mm512_unpacklo_epi32(a, b);
-  const __m512i de = _mm512_unpacklo_epi32(d, e);
-  const __m512i ab_high = _mm512_unpackhi_epi32(a, b);
-  const __m512i de_high = _mm512_unpackhi_epi32(d, e);
-  out[0] = _mm512_unpacklo_epi64(ab, de);
-  out[1] = _mm512_unpackhi_epi64(ab, de);
-  out[2] = _mm512_unpacklo_epi64(ab_high, de_high);
-  out[3] = _mm512_unpackhi_epi64(ab_high, de_high);
-}
-
-template <quant::Format kFormat>
-void unpack(const RowVector& rows, int64_t cols, __m512i* out) {
-  int64_t c = 0;
-  for (; c + kStep <= cols; c += kStep, out += kStep / 2) {
-    prefetch_next<Brain512>(rows, c / kStep, cols / kStep);
-    unpack8<kFormat, false>(rows, c, kStep, out);
-  }
-  if (c < cols) unpack8<kFormat, true>(rows, c, cols - c, out);
-}
+struct Brain512 : BrainVectors512<Brain512> {};
 
 [[gnu::always_inline]] inline __m512 dot(__m512 sum, __m512i w, __m512i x) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x));
@@ -102,6 +33,28 @@ void unpack(const RowVector& rows, int64_t cols, __m512i* out) {
 }
 
 int64_t pairs(int64_t cols) { return (cols + kStep - 1) / kStep * (kStep / 2); }
+
+// A pair of columns of kM rows of x times kV vectors of rows of W.
+template <int kM, int kV>
+[[gnu::always_inline]] inline void add_pairs(const std::byte* x, int64_t row_bytes,
+                                             const __m512i (&w)[kV], __m512 (&sums)[kM][kV]) {
+#pragma GCC unroll 8
+  for (int m = 0; m < kM; ++m) {
+    const __m512i of = broadcast(x + m * row_bytes);
+#pragma GCC unroll 2
+    for (int v = 0; v < kV; ++v) sums[m][v] = dot(sums[m][v], w[v], of);
+  }
+}
+
+template <int kM, int kV>
+void store_tile(const StoragePanelArgs& args, const RowVector* rows, int64_t first_x,
+                const __m512 (&sums)[kM][kV]) {
+#pragma GCC unroll 8
+  for (int m = 0; m < kM; ++m) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kV; ++v) store_sums<Brain512>(args, rows[v], first_x + m, sums[m][v]);
+  }
+}
 
 // kM rows of x times kV vectors of rows of W in pairs of columns.
 template <int kM, int kV>
@@ -117,58 +70,98 @@ void multiply_tile(const StoragePanelArgs& args, const RowVector* rows, int64_t 
     for (int v = 0; v < kV; ++v) sums[m][v] = _mm512_setzero_ps();
   }
   for (int64_t p = 0; p < count; ++p) {
-#pragma GCC unroll 8
-    for (int m = 0; m < kM; ++m) {
-      const __m512i of = broadcast(x + m * row_bytes + 4 * p);
-#pragma GCC unroll 2
-      for (int v = 0; v < kV; ++v) sums[m][v] = dot(sums[m][v], w[v * count + p], of);
-    }
+    __m512i pair[kV];
+    for (int v = 0; v < kV; ++v) pair[v] = w[v * count + p];
+    add_pairs<kM, kV>(x + 4 * p, row_bytes, pair, sums);
   }
-#pragma GCC unroll 8
-  for (int m = 0; m < kM; ++m) {
-#pragma GCC unroll 2
-    for (int v = 0; v < kV; ++v) store_sums<Brain512>(args, rows[v], first_x + m, sums[m][v]);
-  }
+  store_tile<kM, kV>(args, rows, first_x, sums);
 }
 
-template <int kV>
-void multiply_rows(const StoragePanelArgs& args, const RowVector* rows) {
+// Few rows of x: columns are used as they are brought. Two vectors keep the adders busy.
+template <quant::Format kFormat, int kM, int kV>
+void multiply_few(const StoragePanelArgs& args, const RowVector* rows) {
+  const int64_t row_bytes = x_row_bytes(args.cols);
+  const int64_t steps = args.cols / kStep;
+  __m512 sums[kM][kV];
+  for (int m = 0; m < kM; ++m) {
+    for (int v = 0; v < kV; ++v) sums[m][v] = _mm512_setzero_ps();
+  }
+  __m512i w[kV][kStep / 2];
+  const auto add = [&](int64_t step) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kStep / 2; ++p) {
+      __m512i pair[kV];
+      for (int v = 0; v < kV; ++v) pair[v] = w[v][p];
+      add_pairs<kM, kV>(args.x + 2 * kStep * step + 4 * p, row_bytes, pair, sums);
+    }
+  };
+  for (int64_t step = 0; step < steps; ++step) {
+    for (int v = 0; v < kV; ++v) {
+      prefetch_next<Brain512>(rows[v], step, steps, kV);
+      Brain512::unpack8<kFormat, false>(rows[v], step * kStep, kStep, w[v]);
+    }
+    add(step);
+  }
+  if (const int64_t left = args.cols % kStep; left != 0) {
+    for (int v = 0; v < kV; ++v)
+      Brain512::unpack8<kFormat, true>(rows[v], steps * kStep, left, w[v]);
+    add(steps);
+  }
+  store_tile<kM, kV>(args, rows, 0, sums);
+}
+
+// Many rows of x: from a panel that is unpacked once.
+template <quant::Format kFormat, int kV>
+void multiply_many(const StoragePanelArgs& args, const RowVector* rows) {
+  auto* const panel = reinterpret_cast<__m512i*>(args.scratch);
+  for (int v = 0; v < kV; ++v)
+    Brain512::unpack<kFormat>(rows[v], args.cols, panel + v * pairs(args.cols));
   int64_t i = 0;
   for (; i + kTile <= args.m; i += kTile) multiply_tile<kTile, kV>(args, rows, i);
+  for (; i + 4 <= args.m; i += 4) multiply_tile<4, kV>(args, rows, i);
   for (; i + 2 <= args.m; i += 2) multiply_tile<2, kV>(args, rows, i);
   if (i < args.m) multiply_tile<1, kV>(args, rows, i);
+}
+
+template <quant::Format kFormat, int kV, size_t... kM>
+void multiply_rows(const StoragePanelArgs& args, const RowVector* rows,
+                   std::index_sequence<kM...>) {
+  constexpr void (*kFew[])(const StoragePanelArgs&, const RowVector*) = {
+      multiply_few<kFormat, static_cast<int>(kM) + 1, kV>...};
+  if (args.m > static_cast<int64_t>(sizeof...(kM))) return multiply_many<kFormat, kV>(args, rows);
+  kFew[args.m - 1](args, rows);
 }
 
 template <quant::Format kFormat>
 void multiply_format(const StoragePanelArgs& args) {
   const int64_t row_bytes = args.cols * (kFormat == quant::Format::kF32 ? 4 : 2);
-  const int64_t count = pairs(args.cols);
-  auto* const panel = reinterpret_cast<__m512i*>(args.scratch);
-  for (int64_t row = 0; row < args.rows; row += 2 * Brain512::kLanes) {
-    const int64_t vectors = args.rows - row <= Brain512::kLanes ? 1 : 2;
+  for (int64_t row = 0; row < args.rows; row += 2 * kLanes) {
     RowVector rows[2];
-    for (int64_t v = 0; v < vectors; ++v) {
-      rows[v] = row_vector<Brain512>(args, row_bytes, row + v * Brain512::kLanes);
-      unpack<kFormat>(rows[v], args.cols, panel + v * count);
-    }
-    if (vectors == 1) {
-      multiply_rows<1>(args, rows);
+    rows[0] = row_vector<Brain512>(args, row_bytes, row);
+    if (args.rows - row <= kLanes) {
+      multiply_rows<kFormat, 1>(args, rows, FewRows());
     } else {
-      multiply_rows<2>(args, rows);
+      rows[1] = row_vector<Brain512>(args, row_bytes, row + kLanes);
+      multiply_rows<kFormat, 2>(args, rows, FewRows());
     }
   }
+}
+
+void store16(__m512 x, std::byte* out) {
+  const __m256bh rounded = _mm512_cvtneps_pbh(x);
+  std::memcpy(out, &rounded, sizeof rounded);
 }
 
 }  // namespace
 
 void brain_row_avx512(const float* x, int64_t cols, std::byte* out) {
   const int64_t bytes = x_row_bytes(cols);
-  for (int64_t c = 0; 2 * c < bytes; c += kStep) {
-    const int64_t left = cols - c;
-    const int64_t live = left < 0 ? 0 : left < kStep ? left : kStep;
-    const __m128i eight =
-        load8<quant::Format::kF32, true>(reinterpret_cast<const std::byte*>(x), c, live);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 2 * c), eight);
+  int64_t c = 0;
+  for (; c + kLanes <= cols; c += kLanes) store16(_mm512_loadu_ps(x + c), out + 2 * c);
+  for (; 2 * c < bytes; c += kLanes) {
+    const int64_t live = cols > c ? cols - c : 0;
+    const auto mask = static_cast<__mmask16>((1U << live) - 1);
+    store16(_mm512_maskz_loadu_ps(mask, x + c), out + 2 * c);
   }
 }
 

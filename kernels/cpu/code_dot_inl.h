@@ -34,6 +34,13 @@ CodeRow code_row(const StoragePanelArgs& args, int64_t i) {
   return {at, reinterpret_cast<const GroupTerms*>(at + args.cols)};
 }
 
+// -sum of the codes of part `half` of a group.
+template <class Format>
+int32_t minus_sum_of(const GroupTerms& group, int half) {
+  if constexpr (Format::kScales == 1) return group.minus_sum;
+  return half == 0 ? group.minus_half : group.minus_sum - group.minus_half;
+}
+
 // Adds the part `half` of group g of kM rows of x times kV vectors of rows to sums.
 template <class Isa, class Format, int kM, int kV>
 [[gnu::always_inline]] inline void add_codes(const CodeGroup<Isa>* const (&w)[kV], const CodeRow* x,
@@ -44,8 +51,7 @@ template <class Isa, class Format, int kM, int kV>
 #pragma GCC unroll 8
   for (int m = 0; m < kM; ++m) {
     const GroupTerms& of = x[m].terms[g];
-    const auto start =
-        Isa::template start<Format>(Format::kScales == 1 ? of.minus_sum : of.minus_half[half]);
+    const auto start = Isa::template start<Format>(minus_sum_of<Format>(of, half));
 #pragma GCC unroll 2
     for (int v = 0; v < kV; ++v) whole[m][v] = start;
   }

@@ -83,22 +83,28 @@ void multiply_format(const StoragePanelArgs& args) {
   }
 }
 
+// use(Format()) for the format of that name.
+template <class Use>
+void with_code_format(quant::Format format, const Use& use) {
+  switch (format) {
+    case quant::Format::kQ4_0:
+      return use(Q4_0());
+    case quant::Format::kQ4_1:
+      return use(Q4_1());
+    case quant::Format::kQ4_K:
+      return use(Q45_K<false>());
+    case quant::Format::kQ5_K:
+      return use(Q45_K<true>());
+    case quant::Format::kQ6_K:
+      return use(Q6_K());
+    default:
+      return use(Q8_0());
+  }
+}
+
 template <class Isa>
 void multiply_codes(const StoragePanelArgs& args) {
-  switch (args.format) {
-    case quant::Format::kQ4_0:
-      return multiply_format<Isa, Q4_0>(args);
-    case quant::Format::kQ4_1:
-      return multiply_format<Isa, Q4_1>(args);
-    case quant::Format::kQ4_K:
-      return multiply_format<Isa, Q45_K<false>>(args);
-    case quant::Format::kQ5_K:
-      return multiply_format<Isa, Q45_K<true>>(args);
-    case quant::Format::kQ6_K:
-      return multiply_format<Isa, Q6_K>(args);
-    default:
-      return multiply_format<Isa, Q8_0>(args);
-  }
+  with_code_format(args.format, [&](auto of) { multiply_format<Isa, decltype(of)>(args); });
 }
 
 }  // namespace transload::kernels::cpu

@@ -27,9 +27,9 @@ constexpr int64_t storage_scratch_bytes(int64_t cols) {
 // What a group of x adds to products: x = scale * code.
 struct GroupTerms {
   float scale = 0;
-  float scaled_sum = 0;        // scale * sum of the codes
-  int32_t minus_sum = 0;       // -sum of the codes
-  int32_t minus_half[2] = {};  // the same of each half
+  float scaled_sum = 0;    // scale * sum of the codes
+  int32_t minus_sum = 0;   // -sum of the codes
+  int32_t minus_half = 0;  // the same of the first half
 };
 
 // y[i, r] = sum_c x[i, c] * W[first + r, c] (+ bias[r]), r < rows <= kStoragePanel
@@ -63,6 +63,10 @@ void multiply_codes_avx512_vnni(const StoragePanelArgs& args);
 // F32, F16 and BF16: both sides rounded to bfloat16, sums in float32.
 void brain_row_avx512(const float* x, int64_t cols, std::byte* out);
 void multiply_brain_avx512(const StoragePanelArgs& args);
+// The same by matrix tiles; the process must have leave to use them (instructions.h). Products of
+// codes have the bits of the others; those of bfloat16 are summed as TDPBF16PS does.
+void multiply_codes_amx(const StoragePanelArgs& args);
+void multiply_brain_amx(const StoragePanelArgs& args);
 
 // What multiplies `format` with `set` on this processor; null members where nothing does.
 StorageOps storage_ops(quant::Format format, InstructionSet set);

@@ -38,13 +38,13 @@ RowVector row_vector(const StoragePanelArgs& args, int64_t row_bytes, int64_t fi
   return of;
 }
 
-// Asks for part `step` of `steps` of the next vector's rows: rows are too short for the processor
-// to foresee them. They may lie beyond the slice, which is harmless.
+// Asks for part `step` of `steps` of the rows of the next vector, or one further `ahead`: rows are
+// too short for the processor to foresee them. They may lie beyond the slice, which is harmless.
 template <class Isa>
-[[gnu::always_inline]] inline void prefetch_next(const RowVector& rows, int64_t step,
-                                                 int64_t steps) {
+[[gnu::always_inline]] inline void prefetch_next(const RowVector& rows, int64_t step, int64_t steps,
+                                                 int64_t ahead = 1) {
   const int64_t bytes = Isa::kLanes * rows.stride;
-  const std::byte* at = rows.at + bytes + bytes / steps * step;
+  const std::byte* at = rows.at + ahead * bytes + bytes / steps * step;
   for (int64_t i = 0; i < bytes / steps; i += 64) __builtin_prefetch(at + i);
 }
 

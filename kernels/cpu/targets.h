@@ -9,7 +9,7 @@
 
 // The address of `function` as compiled for `set`, which must be available.
 #define TRANSLOAD_CHOOSE(set, function)                                                    \
-  ((set) == ::transload::kernels::cpu::InstructionSet::kAvx512 ? HWY_CHOOSE_AVX3(function) \
+  ((set) >= ::transload::kernels::cpu::InstructionSet::kAvx512 ? HWY_CHOOSE_AVX3(function) \
    : (set) >= ::transload::kernels::cpu::InstructionSet::kAvx2 ? HWY_CHOOSE_AVX2(function) \
    : (set) == ::transload::kernels::cpu::InstructionSet::kSse4 ? HWY_CHOOSE_SSE4(function) \
                                                                : HWY_CHOOSE_FALLBACK(function))

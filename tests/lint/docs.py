@@ -10,7 +10,8 @@ import tree
 
 COMMANDS = ("generate", "score", "tokenize", "inspect", "synth", "doctor")
 # Flags in README.md that other programs take.
-NOT_OURS = {"--asan", "--tsan", "--fuzz", "--tidy", "--fix", "--preset", "--build", "--help"}
+NOT_OURS = {"--asan", "--tsan", "--fuzz", "--tidy", "--fix", "--gate",
+            "--preset", "--build", "--help"}
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 

@@ -34,7 +34,8 @@ THIRD_PARTY_QUOTED = re.compile(r"hwy/")
 def check_ours(path, name, exists):
     """What is wrong with `#include "name"` in `path`, or None."""
     if THIRD_PARTY_QUOTED.match(name):
-        return None if path.startswith("kernels/") else f"{name} is for kernels/ alone"
+        of_kernels = path.startswith(("kernels/", "tests/kernels/"))
+        return None if of_kernels else f"{name} is for kernels/ and its tests alone"
     if ".." in name.split("/") or not exists(name):
         return f'"{name}" is no file from the root; others\' headers stand in <>'
     folder, own = name.split("/")[0], path.split("/")[0]

@@ -193,9 +193,37 @@ TEST(Placement, RefusalsNameTierBytesAndTheNearestPlan) {
   PlacementInput full = input({});
   full.free.memory = 25 * kMB;
   EXPECT_THAT(refusal(full), testing::StartsWith("device: "));
-  full.wishes.budget_bytes[0] = 30 * kMB;
-  full.wishes.budget_bytes[1] = 30 * kMB;
+  full.wishes.budget_bytes[0] = 24 * kMB;
+  full.wishes.budget_bytes[1] = 24 * kMB;
   EXPECT_THAT(refusal(full), testing::StartsWith("memory: "));
+}
+
+TEST(Placement, ABudgetAboveTheMachinesMemoryIsRefusedWithThatMemory) {
+  for (const auto& [tier, flag] : {std::pair{0, "--device-memory"}, {1, "--host-memory"}}) {
+    PlacementInput asked = input({});
+    asked.wishes.budget_bytes[static_cast<size_t>(tier)] = 4 * kGB + 1;
+    EXPECT_THAT(refusal(asked),
+                testing::AllOf(HasSubstr(flag), HasSubstr("(4000000001 bytes)"),
+                               HasSubstr("this machine has only 4.00 GB (4000000000 bytes)")));
+    asked.wishes.budget_bytes[static_cast<size_t>(tier)] = kGB;
+    asked.wishes.reserve_bytes = 3 * kGB + 1;
+    EXPECT_THAT(refusal(asked), HasSubstr("only 1.00 GB (999999999 bytes) of memory free beside"));
+    asked.wishes.reserve_bytes = 2 * kGB;
+    expect_fits(place(asked).plan);
+  }
+}
+
+TEST(Placement, AFullDiskIsNamedWhateverItsBudget) {
+  for (const bool has_budget : {false, true}) {
+    Wishes wishes;
+    wishes.kv = Shares{0, 0, 1};
+    if (has_budget) wishes.budget_bytes[2] = kGB;
+    PlacementInput asked = input(wishes);
+    asked.free.disk = kMB;
+    EXPECT_THAT(refusal(asked),
+                testing::AllOf(testing::StartsWith("disk: "), HasSubstr("(1000000 bytes) free"),
+                               HasSubstr("--disk-dir")));
+  }
 }
 
 // What the printed least says is enough.

@@ -72,7 +72,9 @@ def user(content):
     return [{"role": "user", "content": content}]
 
 
-class Batch(unittest.TestCase):
+class BatchJobs(unittest.TestCase):
+    """Jobs of a tiny model."""
+
     @classmethod
     def setUpClass(cls):
         cls.shared = tempfile.TemporaryDirectory()
@@ -103,6 +105,20 @@ class Batch(unittest.TestCase):
         with open(self.output, "rb") as file:
             return sorted(file)
 
+    def start_anew(self):
+        os.remove(self.output)
+        os.remove(self.output + ".state")
+
+    def spoil_model(self):
+        """Makes the model compute NaN, for this test."""
+        spoiled = tempfile.TemporaryDirectory()
+        self.addCleanup(spoiled.cleanup)
+        self.model = os.path.join(spoiled.name, "model")
+        tiny_model.make(TRANSLOAD, self.model)
+        tiny_model.spoil(self.model)
+
+
+class Batch(BatchJobs):
     def test_output_objects(self):
         urls = {"c": COMPLETION, "m": CHAT, "lp": COMPLETION, "clp": CHAT}
         records = self.generate([
@@ -131,8 +147,7 @@ class Batch(unittest.TestCase):
 
     def test_equals_our_own_format(self):
         batch = self.generate([request("a", COMPLETION, prompt="abc", temperature=1, seed=5)])
-        os.remove(self.output)
-        os.remove(self.output + ".state")
+        self.start_anew()
         own = self.generate([{"id": "a", "prompt": "abc", "temperature": 1, "seed": 5}])
         self.assertEqual(batch[0]["response"]["body"]["choices"][0]["text"], own[0]["text"])
 
@@ -157,22 +172,16 @@ class Batch(unittest.TestCase):
         self.assertEqual(by_id[1]["usage"], {"prompt_tokens": 2, "completion_tokens": 20})
         self.assertEqual(len({tuple(c["token_ids"]) for c in by_id[2]["choices"]}), 1)  # greedy
         before = self.lines()
-        os.remove(self.output)
-        os.remove(self.output + ".state")
+        self.start_anew()
         self.generate([{"id": 1, "prompt": "ab", "n": 5, "temperature": 1, "seed": 3},
                        {"id": 2, "prompt": "ab", "n": 3}], "--batch-size", "2")
         self.assertEqual(self.lines(), before)
-        os.remove(self.output)
-        os.remove(self.output + ".state")
+        self.start_anew()
         alone = self.generate([{"id": 1, "prompt": "ab", "temperature": 1, "seed": 3}])
         self.assertEqual(alone[0]["token_ids"], tokens[0])
 
     def test_internal_failures_are_records(self):
-        spoiled = tempfile.TemporaryDirectory()
-        self.addCleanup(spoiled.cleanup)
-        self.model = os.path.join(spoiled.name, "model")
-        tiny_model.make(TRANSLOAD, self.model)
-        tiny_model.spoil(self.model)
+        self.spoil_model()
         job = [request("a", COMPLETION, prompt="x", n=5), request("b", CHAT, messages=user("x"))]
         records = self.generate(job, "--batch-size", "2", status=1)
         self.assertEqual(len(records), 2)

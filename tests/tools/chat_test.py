@@ -63,6 +63,26 @@ class Chat(Jobs):
         self.assertIn("line 2, column 4", records[1]["error"]["message"])
         self.assertEqual(records[2]["finish_reason"], "length")
 
+    def test_no_broken_template_keeps_a_raw_prompt_from_running(self):
+        """TK-05: each of the common kinds with a tag that closes nothing."""
+        with open(os.path.join(DATA, "templates.json"), encoding="utf-8") as file:
+            templates = json.load(file)["templates"]
+        self.assertGreaterEqual(len(templates), 20)
+        self.make()
+        for one in templates:
+            broken = one["template"].rstrip("\n") + "\n{# #}\n  {% endmacro %}"
+            tiny_model.write_chat_template(self.model, broken)
+            with self.subTest(template=one["name"]):
+                records = self.generate([{"id": 1, "messages": user("a")}, {"id": 2, "prompt": "a"},
+                                         {"id": 3, "messages": user("b")}],
+                                        output=one["name"], status=1)
+                line = broken.count("\n") + 1
+                for number in (1, 3):
+                    self.assertEqual(records[number]["error"]["code"], "chat_template")
+                    self.assertIn(f"at line {line}, column 6: ",
+                                  records[number]["error"]["message"])
+                self.assertEqual(records[2]["finish_reason"], "length")
+
     def test_without_python_raw_prompts_run(self):
         self.make()
         records = self.generate([{"id": 1, "messages": user("a")}, {"id": 2, "prompt": "a"}],
@@ -78,6 +98,20 @@ class Chat(Jobs):
         records = self.generate(lines, "--chat-now", "2024-07-26")
         self.assertEqual(records[1]["token_ids"], records[2]["token_ids"])
         self.generate(lines, "--chat-now", "tomorrow", output="none.jsonl", status=2)
+
+    def test_a_set_now_gives_the_same_bytes_on_every_day(self):
+        """TK-07. It is never the same day in these two time zones."""
+        self.make(DATED)
+        lines = [{"id": i, "messages": user("a" * i), "logprobs": 2} for i in range(1, 4)]
+        days = {"east": {"TZ": "UTC-14"}, "west": {"TZ": "UTC+12"}}
+        outputs = {}
+        for name, flags in (("set", ["--chat-now", "2024-07-26"]), ("left-out", [])):
+            for day, zone in days.items():
+                self.generate(lines, *flags, output=name + day, environment=zone)
+                with open(self.path(name + day), "rb") as file:
+                    outputs[name, day] = sorted(file)
+        self.assertEqual(outputs["set", "east"], outputs["set", "west"])
+        self.assertNotEqual(outputs["left-out", "east"], outputs["left-out", "west"])
 
     def test_a_resumed_job_keeps_its_now(self):
         self.make(DATED)

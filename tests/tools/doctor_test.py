@@ -7,9 +7,28 @@ import sys
 import tempfile
 import unittest
 
+from system import deny_io_uring
+
 TRANSLOAD = sys.argv.pop(1) if len(sys.argv) > 1 else "transload"
 FAULTS = ["short I/O", "EIO on a read", "EIO on a write", "no space", "denied io_uring",
           "failed allocation", "none, after all these"]
+
+
+# Hides headers and compilers from what it runs, and leaves it no search path.
+BARE = """
+set -e
+for hidden in /usr/include /usr/local/include /usr/lib/gcc /usr/libexec/gcc /usr/lib/llvm-*; do
+  [ ! -d "$hidden" ] || mount -t tmpfs none "$hidden"
+done
+export PATH=/nowhere
+exec "$@"
+"""
+
+
+def can_hide():
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", BARE, "sh", "/bin/true"],
+                          capture_output=True, check=False)
+    return done.returncode == 0
 
 
 class Doctor(unittest.TestCase):
@@ -49,6 +68,42 @@ class Doctor(unittest.TestCase):
         self.assertFalse(report["chat"]["works"])
         self.assertIn("/nowhere/py", report["chat"]["reason"])
         self.assertIn("baseline", report["cpu"]["kernels"])
+
+    def test_an_engine_that_is_denied_is_named_with_the_reason(self):
+        done = subprocess.run([TRANSLOAD, "doctor", "--disk-dir", self.folder, "--json"],
+                              capture_output=True, text=True, preexec_fn=deny_io_uring, check=True)
+        engines = {e["engine"]: e for e in json.loads(done.stdout)["disk"]["engines"]}
+        self.assertFalse(engines["io_uring"]["works"])
+        self.assertIn("not permitted", engines["io_uring"]["reason"])
+        self.assertTrue(engines["threads"]["works"])
+
+    @unittest.skipUnless(can_hide(), "needs a mount namespace")
+    def test_the_disk_tier_needs_no_headers_and_no_compiler(self):
+        bare = ["unshare", "--mount", "sh", "-c", BARE, "sh", os.path.abspath(TRANSLOAD)]
+        seen = subprocess.run(bare[:-1] + ["/bin/ls", "/usr/include"], capture_output=True,
+                              check=True)
+        self.assertEqual(seen.stdout, b"")
+        report = json.loads(subprocess.run([*bare, "doctor", "--disk-dir", self.folder, "--json"],
+                                           capture_output=True, check=True).stdout)
+        plain = json.loads(self.doctor("--json"))
+        self.assertEqual(report["disk"]["engines"], plain["disk"]["engines"])
+        job, model = (os.path.join(self.folder, name) for name in ("job", "model"))
+        subprocess.run([TRANSLOAD, "synth", "--family", "opt", "--shape", "32,2,4,64,128", "-o",
+                        model], capture_output=True, check=True)
+        with open(job, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps({"id": i, "prompt_token_ids": [5, 6 + i]}) + "\n"
+                            for i in range(3))
+        answers = []
+        for command in ([TRANSLOAD], bare):
+            output = f"{job}.{len(answers)}"
+            done = subprocess.run([*command, "generate", "--model", model, "--input", job,
+                                   "--output", output, "--disk-dir", self.folder, "--weights",
+                                   "0/0/100", "--kv", "0/0/100"], capture_output=True, text=True,
+                                  check=True)
+            self.assertRegex(done.stderr, "disk_write +[1-9]")
+            with open(output, encoding="utf-8") as file:
+                answers.append(sorted(file))
+        self.assertEqual(answers[0], answers[1])
 
     def test_a_bad_disk_directory_is_a_finding(self):
         self.folder = os.path.join(self.folder, "file")

@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import struct
+import subprocess
+import unittest
 
 from support import CommandTest, main, prompt_ids, read_lines, tiny
 
@@ -129,12 +131,55 @@ class Budgets(ErrorsTest):
                 *(flags[:2] if flags[0] == "--kv" else []), *(part for pair in named
                                                               for part in pair))))
 
-    def test_a_refused_run_computes_nothing_and_can_be_repeated_with_other_budgets(self):
+    def test_a_budget_above_the_machine_is_refused_with_what_the_machine_has(self):
+        for flag in ("--device-memory", "--host-memory"):
+            line = self.check_error("does_not_fit", *self.generate_flags(flag, "99999GB"),
+                                    says=rf"{flag} asks for .* this machine has only .*free")
+            self.assertNotIn("the least is", line)
+
+    def test_a_refused_run_leaves_nothing_and_can_be_repeated_with_other_budgets(self):
         output = self.fresh()
-        self.check_error("does_not_fit", *self.generate_flags("--device-memory", 1, output=output))
-        self.assertEqual(read_lines(output), [])
-        self.check_status(self.transload(*self.generate_flags(output=output)))
+        command = self.generate_flags(output=output)
+        before = set(os.listdir(self.folder))
+        for flags in (["--device-memory", 1], ["--device-memory", "99999GB"],
+                      ["--kv", "0/0/100", "--disk-dir", self.input]):
+            self.check_error("io" if "--disk-dir" in flags else "does_not_fit", *command, *flags)
+            self.assertEqual(set(os.listdir(self.folder)), before)
+        self.check_status(self.transload(*command))
         self.assertEqual(len(read_lines(output)), 3)
+        done = read_lines(output)
+        more = self.job([{"id": i, "prompt_token_ids": [5, 6]} for i in range(2)] + [{"id": 0}])
+        output = self.fresh()
+        command = ["generate", "--model", tiny(), "--input", more, "--output", output]
+        with open(output, "w", encoding="utf-8"):
+            pass
+        self.check_error("does_not_fit", *command, "--device-memory", 1)
+        self.assertEqual(read_lines(output), [])
+        self.check_status(self.transload(*command), 1)
+        self.assertEqual((len(read_lines(output)), len(done)), (3, 3))
+
+    def test_a_refused_score_leaves_nothing(self):
+        output = self.fresh()
+        job = self.job([{"id": 0, "token_ids": prompt_ids(0, 9)}])
+        before = set(os.listdir(self.folder))
+        self.check_error("does_not_fit", "score", "--model", tiny(), "--input", job, "--output",
+                         output, "--device-memory", 1)
+        self.assertEqual(set(os.listdir(self.folder)), before)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root to mount a small file system")
+    def test_a_disk_directory_without_space_is_named(self):
+        spill = self.path("small")
+        os.mkdir(spill)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", spill],
+                          capture_output=True, check=False).returncode != 0:
+            self.skipTest("mounts are not permitted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", spill], check=True)
+        for budget in ([], ["--disk-memory", "1GB"]):
+            self.check_error("does_not_fit", *self.generate_flags(
+                "--kv", "0/0/100", "--batch-size", 64, "--disk-dir", spill, *budget),
+                             says=r"^transload: error \[does_not_fit\]: disk: .* needs .*"
+                                  r"\(65536 bytes\) free where --disk-dir points; .*another")
+        self.assertEqual(os.listdir(spill), [])
 
 
 class Files(ErrorsTest):

@@ -4,7 +4,7 @@ import collections
 import json
 import math
 
-from support import (MODEL, CommandTest, main, needs_model, prompt_ids, read_json, read_lines,
+from support import (EXACT, MODEL, CommandTest, main, needs_model, prompt_ids, read_json, read_lines,
                      read_records, tiny)
 
 # A value of the wrong type and values out of range, for every field but id and prompt.
@@ -17,7 +17,7 @@ BAD_VALUES = {
     "repetition_penalty": [0, -1, "1"],
     "presence_penalty": [-2.1, 2.1, "0"],
     "frequency_penalty": [-2.1, 2.1, {}],
-    "seed": [1.5, "1", True],
+    "seed": [1.5, "1", True, 2**64, -2**63 - 1],
     "stop": [5, [5], "", [""], {}],
     "stop_token_ids": [5, ["5"], [-1], [512], [1.5]],
     "min_tokens": [-1, "1", 1.5, 9],
@@ -173,7 +173,7 @@ class StopStrings(CommandTest):
         requests = [{"id": number, "prompt_token_ids": self.items[item]["prompt_ids"],
                      "max_tokens": 48, "ignore_eos": True, "stop": stops}
                     for number, (item, stops, _) in enumerate(cases)]
-        records = read_records(self.generate(MODEL, requests))
+        records = read_records(self.generate(MODEL, requests, *EXACT))
         for number, (item, stops, text) in enumerate(cases):
             with self.subTest(id=item, stops=stops):
                 record = records[number]
@@ -220,7 +220,7 @@ class StopStrings(CommandTest):
         for least, kept in ((0, self.before(0, "The answer")), (20, text[:again])):
             record, = read_records(self.generate(MODEL, [
                 {"id": 1, "prompt": self.items[0]["prompt"], "max_tokens": 48, "ignore_eos": True,
-                 "min_tokens": least, "stop": "The answer"}])).values()
+                 "min_tokens": least, "stop": "The answer"}], *EXACT)).values()
             self.assertEqual((record["text"], record["finish_reason"]), (kept, "stop"))
 
 

@@ -10,9 +10,11 @@ function(format_test name file)
 endfunction()
 
 format_test(chat chat_test.py Chat)
-format_test(batch batch_test.py)
+format_test(batch batch_test.py Batch)
+format_test(batch_lines batch_lines_test.py)
 format_test(doctor doctor_test.py)
 format_test(convert convert_test.py)
+format_test(compare compare_test.py)
 # The real model: slow also keeps it out of the sanitizers' runs.
 format_test(chat_reference chat_test.py Reference)
 set_tests_properties(tools.chat_reference PROPERTIES LABELS slow)

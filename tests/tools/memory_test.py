@@ -2,10 +2,14 @@
 
 import ctypes
 import json
+import re
 import resource
+import shutil
+import subprocess
+import unittest
 
-from measured import MIB, MeasuredTest, token_requests
-from support import MODEL, main, needs_model, tiny
+from measured import MIB, MeasuredTest, file_bytes, model_files, token_requests
+from support import BINARY, MODEL, main, needs_model, tiny
 
 BUDGETS = {
     "no budget": [],
@@ -53,19 +57,23 @@ class RealModel(MeasuredTest):
 
 
 class Index(MeasuredTest):
+    def plan_of(self, lines):
+        job = self.job({"id": i, "prompt_token_ids": [5, 6], "max_tokens": 1}
+                       for i in range(lines))
+        run = self.measure("generate", "--model", tiny(), "--input", job, "--output",
+                           self.path("unused"), "--dry-run", "--json", "--batch-size", 1,
+                           "--num-batches", 1)
+        self.check_status(run)
+        process = run.summary["memory"]["process_bytes"]
+        self.assertLessEqual(run.peak_bytes, process)
+        return process
+
     def test_the_process_line_counts_the_lines_of_the_job(self):
-        flags = ["--batch-size", 1, "--num-batches", 1]
-        few, many = (self.job({"id": i, "prompt_token_ids": [5, 6], "max_tokens": 1}
-                              for i in range(count)) for count in (10, 300_000))
-        runs = [self.measure("generate", "--model", tiny(), "--input", job, "--output",
-                             self.path("unused"), "--dry-run", "--json", *flags)
-                for job in (few, many)]
-        for run in runs:
-            self.check_status(run)
-        process = [run.summary["memory"]["process_bytes"] for run in runs]
-        self.assertGreater(process[1] - process[0], 299_990 * 32)
-        self.assertGreater(runs[1].peak_bytes - runs[0].peak_bytes, 299_990 * 32)
-        self.assertLessEqual(runs[1].peak_bytes, process[1])
+        few, many = self.plan_of(10), self.plan_of(100_000)
+        self.assertGreater(many - few, 99_990 * 32)
+
+    def test_the_process_line_stays_within_64_mib_at_two_million_lines(self):
+        self.assertLessEqual(self.plan_of(2_000_000), 64 * MIB)
 
 
 class Accepted(MeasuredTest):
@@ -93,6 +101,49 @@ class Accepted(MeasuredTest):
                             self.assertLessEqual(memory[tier]["bytes"], most * 1_000_000)
         self.assertGreater(ran, 20)
         self.assertGreater(refused, 0, "no budget was too small: the boundary is not covered")
+
+
+@unittest.skipUnless(shutil.which("strace"), "needs strace")
+class HostBudget(MeasuredTest):
+    """MP-01: a model of four host budgets, on the disk."""
+
+    BUDGET = 40_000_000
+
+    def allocations(self, *arguments):
+        """(summary of a run, bytes of each mapping of memory and of each step of the heap)."""
+        trace = self.path("trace")
+        done = subprocess.run(
+            ["strace", "-f", "--seccomp-bpf", "-e", "trace=mmap,mremap,brk", "-o", trace,
+             BINARY, *map(str, arguments)], capture_output=True, check=False, text=True,
+            env=self.environment())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        sizes, heap = [], {}
+        with open(trace, encoding="utf-8") as file:
+            for line in file:
+                process, call = line.split(maxsplit=1)
+                self.assertFalse(call.startswith("mremap"), "mremap is not counted")
+                if "MAP_ANONYMOUS" in call:
+                    sizes.append(int(re.search(r"mmap\([^,]*, (\d+)", call)[1]))
+                elif end := re.search(r"^brk.* = 0x([0-9a-f]+)", call):
+                    sizes.append(int(end[1], 16) - heap.get(process, int(end[1], 16)))
+                    heap[process] = int(end[1], 16)
+        return json.loads(done.stdout), sizes
+
+    def test_no_allocation_is_above_the_host_budget_and_the_plan_says_the_need_before(self):
+        model = self.synth("768,8,12,3072,8192")
+        self.assertGreater(file_bytes(model_files(model)), 4 * self.BUDGET)
+        job = self.job(token_requests(4, 20, 4))
+        flags = ["--weights", "0/0/100", "--kv", "0/0/100", "--host-memory", self.BUDGET,
+                 "--device-memory", self.BUDGET]
+        status, plan, err = self.dry_run(model, job, *flags)
+        self.assertEqual(status, 0, err)
+        need = plan["memory"]["host"]["bytes"]
+        self.assertLessEqual(need, self.BUDGET)
+        summary, sizes = self.allocations("generate", "--model", model, "--input", job, "--output",
+                                          self.fresh(), "--json", *flags)
+        self.assertEqual(summary["placement"]["memory"]["host"]["bytes"], need)
+        self.assertIn(need, sizes)
+        self.assertLessEqual(max(sizes), self.BUDGET)
 
 
 class Pinned(MeasuredTest):

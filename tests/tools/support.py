@@ -18,6 +18,7 @@ DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
 BINARY = os.path.abspath(os.environ.get("TRANSLOAD", "build/release/transload"))
 MODEL = os.environ.get("TRANSLOAD_MODEL")
 SKIPPED = 77  # what CTest takes for "skipped"
+EXACT = ["--compute", "float32"]  # what the reference values are of
 LIMIT_S = 300  # of one run; a hang fails the test instead of the whole suite
 
 needs_model = unittest.skipUnless(MODEL and os.path.exists(MODEL),

@@ -189,6 +189,21 @@ TEST_F(JobInputTest, RefusesBadValuesByNameAndValue) {
              "min_tokens 5 is above max_tokens 4");
 }
 
+TEST_F(JobInputTest, NumbersAbove64BitsNameTheirField) {
+  const LineError error = bad(R"({"prompt":"a","seed":18446744073709551616,"id":"q"})");
+  EXPECT_EQ(error.code, "invalid_value");
+  EXPECT_EQ(error.id_json, "\"q\"");
+  EXPECT_THAT(error.message, HasSubstr("field \"seed\" is 18446744073709551616: no number"));
+  expect_bad(R"({"id":1,"seed":-9223372036854775809})", "invalid_value", "\"seed\" is -92233");
+  expect_bad(R"({"id":1,"temperature":1e999})", "invalid_value", "\"temperature\" is 1e999");
+  expect_bad(R"({"id":1,"stop_token_ids":[5,99999999999999999999]})", "invalid_value",
+             "\"stop_token_ids\" is 99999999999999999999");
+  expect_bad(R"({"id":99999999999999999999,"prompt":"a"})", "invalid_value", "\"id\" is 999");
+  // What is no JSON besides stays that.
+  expect_bad(R"({"id":1,"seed":18446744073709551616,})", "invalid_json", "not JSON");
+  expect_bad(R"({"id":1,"seed":0123})", "invalid_json", "not JSON");
+}
+
 TEST_F(JobInputTest, ShortensLongValuesAtACharacter) {
   std::string value;
   for (int i = 0; i < 40; ++i) value += "\xC3\xA9";
