@@ -20,7 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr float kLowest = -3.4028234663852886e38F;
 constexpr int64_t kMostLanes = 16;
 // So many vectors convert float16 each time that they read it, rather than once through memory.
-constexpr int64_t kFewVectors = 2 * kAttendTile;
+constexpr int64_t kFewVectors = 2 * kTileVectors;
 
 // What a vector has gathered over the runs so far: softmax numerators relative to `maximum`.
 struct Gathered {
@@ -167,24 +167,19 @@ void attend_tile(const AttendVectorsArgs& args, const Run<T, kFromBlocks>& run, 
   }
 }
 
+// The run for `count` vectors from `first` on, at most kM.
+template <int kM, class T, bool kFromBlocks>
+void attend_few(const AttendVectorsArgs& args, const Run<T, kFromBlocks>& run, int64_t first,
+                int64_t count, State& state) {
+  if (count == kM) return attend_tile<kM>(args, run, first, state);
+  if constexpr (kM > 1) attend_few<kM - 1>(args, run, first, count, state);
+}
+
 template <class T, bool kFromBlocks>
 void attend_run(const AttendVectorsArgs& args, const Run<T, kFromBlocks>& run, State& state) {
-  static_assert(kAttendTile == 6);
-  int64_t i = 0;
-  for (; i + kAttendTile <= args.count; i += kAttendTile) attend_tile<6>(args, run, i, state);
-  switch (args.count - i) {
-    case 1:
-      return attend_tile<1>(args, run, i, state);
-    case 2:
-      return attend_tile<2>(args, run, i, state);
-    case 3:
-      return attend_tile<3>(args, run, i, state);
-    case 4:
-      return attend_tile<4>(args, run, i, state);
-    case 5:
-      return attend_tile<5>(args, run, i, state);
-    default:
-      return;
+  for (int64_t i = 0; i < args.count; i += kTileVectors) {
+    const int64_t left = args.count - i;
+    attend_few<kTileVectors>(args, run, i, left < kTileVectors ? left : kTileVectors, state);
   }
 }
 

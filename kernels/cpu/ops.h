@@ -12,7 +12,7 @@ namespace transload::kernels::cpu {
 
 inline constexpr int64_t kPanelRows = 16;      // rows of W that are decoded and multiplied at once
 inline constexpr int64_t kRowAlign = 16;       // a decoded row is padded to a multiple, with zeros
-inline constexpr int64_t kAttendTile = 6;      // query vectors of a register tile
+inline constexpr int64_t kAttendTile = 8;      // query vectors of a register tile, at most
 inline constexpr int64_t kAttendVectors = 96;  // query vectors that share a pass over K and V
 
 // y[i, r] = sum_c x[i, c] * panel[r, c] (+ bias[r])

@@ -31,12 +31,20 @@ struct Product {
   const T* ahead;  // what will be read next, of the shape of b: fetched meanwhile (kAhead)
 };
 
+// Rows of a whole tile.
+#if HWY_TARGET == HWY_AVX3
+inline constexpr int kTileVectors = 8;
+#else
+inline constexpr int kTileVectors = 6;
+#endif
+static_assert(kTileVectors <= kAttendTile);
+
 // Vectors of columns in a tile of kM rows: with the sums, one side of the product stays in
 // registers (32 with AVX-512, else 16) and the other streams.
 template <int kM>
 constexpr int tile_vectors() {
 #if HWY_TARGET == HWY_AVX3
-  return 4;
+  return kM <= 6 ? 4 : 2;
 #else
   return kM == 1 ? 8 : kM <= 3 ? 4 : 2;
 #endif

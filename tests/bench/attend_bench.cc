@@ -56,26 +56,30 @@ class Cache {
  public:
   Cache(Backend& backend, const KvShape& kv, int64_t rows, int64_t slots)
       : blocks_((slots + kBlockSlots - 1) / kBlockSlots),
-        bytes_(static_cast<size_t>(rows * blocks_ * kv.block_bytes())) {
+        pages_(static_cast<size_t>((rows * blocks_ * kv.block_bytes() + 4095) / 4096)) {
     const int64_t width = 2 * kv.kv_heads * kv.head_dim;
     auto token = uniform(width);
     backend.narrow_kv({token.data(), width, 1, width, kv.bits});
     const auto* const k = reinterpret_cast<const std::byte*>(token.data());
+    auto* const bytes = reinterpret_cast<std::byte*>(pages_.data());
     for (int64_t block = 0; block < rows * blocks_; ++block) {
-      pointers_.push_back(bytes_.data() + block * kv.block_bytes());
+      pointers_.push_back(bytes + block * kv.block_bytes());
       for (int64_t slot = 0; slot < kBlockSlots; ++slot) {
-        write_slot({k, k + layout::kv_bytes(width / 2, kv.bits),
-                    bytes_.data() + block * kv.block_bytes(), slot},
-                   kv);
+        write_slot(
+            {k, k + layout::kv_bytes(width / 2, kv.bits), bytes + block * kv.block_bytes(), slot},
+            kv);
       }
     }
   }
   const std::byte* const* row(int64_t index) const { return pointers_.data() + index * blocks_; }
-  const std::vector<std::byte>& bytes() const { return bytes_; }
+  int64_t bytes() const { return static_cast<int64_t>(pages_.size() * sizeof(Page)); }
 
  private:
+  struct alignas(4096) Page {  // as in the arenas
+    std::byte bytes[4096];
+  };
   int64_t blocks_;
-  std::vector<std::byte> bytes_;
+  std::vector<Page> pages_;
   std::vector<const std::byte*> pointers_;
 };
 
@@ -94,7 +98,7 @@ void attend(benchmark::State& state, int64_t bits) {
     rows.push_back({q.data() + i * width, out.data() + i * width, cache.row(i), state.range(4)});
   }
   for (auto _ : state) backend->attend({rows, heads.heads, heads.kv, 0.125F});
-  count_rate(state, "kv_bytes", static_cast<double>(cache.bytes().size()));
+  count_rate(state, "kv_bytes", static_cast<double>(cache.bytes()));
 }
 void BM_AttendHalf(benchmark::State& state) { attend(state, 16); }
 void BM_AttendFloat(benchmark::State& state) { attend(state, 32); }

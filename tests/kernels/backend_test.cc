@@ -63,9 +63,9 @@ TEST(CpuBackend, ScratchIsAPanelOrABlockOfAttentionAThread) {
   EXPECT_EQ(cpu_scratch_bytes(options), 16 * 576 * 4);
   options.threads = 3;
   EXPECT_EQ(cpu_scratch_bytes(options), 3 * 16 * 576 * 4);
-  // K and V of a run, scores and values of 6 queries, 96 merged ones.
+  // K and V of a run, scores and values of 8 queries, 96 merged ones.
   options.max_head_dim = 64;
-  EXPECT_EQ(cpu_scratch_bytes(options), 3 * (2 * 64 * 64 + 6 * (64 + 64) + 96 * 64) * 4);
+  EXPECT_EQ(cpu_scratch_bytes(options), 3 * (2 * 64 * 64 + 8 * (64 + 64) + 96 * 64) * 4);
 }
 
 TEST(CpuBackend, RefusesRowsBeyondItsScratch) {
