@@ -175,14 +175,22 @@ class CpuBackend : public Backend {
   cpu::Workers workers_;
 };
 
+// Whether rows of W are read from where they lie: floats, in whole groups of four rows as the tile
+// takes them, for so few rows of x that aligning a copy costs more than it saves.
+bool reads_in_place(const WeightSlice& slice, int64_t rows, int64_t m) {
+  return slice.format == quant::Format::kF32 && rows % 4 == 0 && m <= kPanelRows &&
+         reinterpret_cast<uintptr_t>(slice.data) % alignof(float) == 0;
+}
+
 // Multiplies rows [first_x, first_x + m) of x with the panel of W that starts at first_row of the
 // slice.
 void CpuBackend::multiply(const MatmulArgs& args, const WeightSlice& slice, int64_t first_row,
                           int64_t first_x, int64_t m, float* panel) const {
   const int64_t rows = std::min(kPanelRows, slice.rows - first_row);
-  const int64_t ld = round_up(slice.cols, cpu::kRowAlign);
+  const bool in_place = reads_in_place(slice, rows, m);
+  const int64_t ld = in_place ? slice.cols : round_up(slice.cols, cpu::kRowAlign);
   const int64_t bytes = quant::row_bytes(slice.format, slice.cols);
-  for (int64_t r = 0; r < kPanelRows; ++r) {
+  for (int64_t r = 0; r < kPanelRows && !in_place; ++r) {
     // The tile reads whole groups of rows; those past the last repeat it.
     const int64_t row = first_row + std::min(r, rows - 1);
     if (r >= rows && r % 4 == 0) break;
@@ -192,7 +200,7 @@ void CpuBackend::multiply(const MatmulArgs& args, const WeightSlice& slice, int6
   of.x = args.x + first_x * args.ld_x;
   of.ld_x = args.ld_x;
   of.m = m;
-  of.panel = panel;
+  of.panel = in_place ? reinterpret_cast<const float*>(slice.data + first_row * bytes) : panel;
   of.ld_panel = ld;
   of.rows = rows;
   of.cols = slice.cols;

@@ -20,7 +20,7 @@ class Processors(MeasuredTest):
         job = self.job(token_requests(5, 20, 16))
         output = self.fresh()
         run = self.measure("generate", "--model", model, "--input", job, "--output", output,
-                           "--json", TRANSLOAD_CPU=name)
+                           "--json", "--compute", "float32", TRANSLOAD_CPU=name)
         if run.status == 6:
             self.assertIn(name, run.err)
             return None

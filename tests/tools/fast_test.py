@@ -1,0 +1,101 @@
+"""--compute fast keeps the quality of float32: the real model's codes, and tiny models in bfloat16."""
+
+import json
+import os
+import shutil
+import struct
+
+from support import (MODEL, CommandTest, main, needs_model, prompt_ids, read_json, read_records,
+                     tiny)
+
+MARGIN = 0.05  # between the two best logits; below, 16 bits may choose otherwise
+CODE_MARGIN = 0.5  # the same for rows rounded to 8-bit codes; 0.30 is the largest seen
+
+
+@needs_model
+class Codes(CommandTest):
+    def test_mean_nll_of_each_window_is_within_half_a_percent_of_the_reference(self):
+        items = read_json("smollm2", "perplexity.json")["items"]
+        output = self.fresh()
+        self.check_status(self.transload(
+            "score", "--model", MODEL, "--compute", "fast", "--output", output, "--input",
+            self.job([{"id": item["id"], "token_ids": item["ids"]} for item in items])))
+        records = read_records(output)
+        for item in items:
+            record = records[item["id"]]
+            ratio = -record["logprob_sum"] / record["count"] / item["mean_nll"]
+            print(f"window {item['id']}: {100 * (ratio - 1):+.2f} % mean NLL")
+            with self.subTest(window=item["id"]):
+                self.assertEqual(record["count"], item["tokens_scored"])
+                self.assertLess(abs(ratio - 1), 0.005)
+
+    def test_tokens_differ_first_where_the_reference_hesitates(self):
+        items = read_json("smollm2", "generate.json")["items"]
+        records = read_records(self.generate(MODEL, [
+            {"id": item["id"], "prompt": item["prompt"], "max_tokens": len(item["greedy_ids"]),
+             "ignore_eos": True} for item in items], "--compute", "fast"))
+        equal = 0
+        for item in items:
+            at = first_difference(item["greedy_ids"], records[item["id"]]["token_ids"])
+            equal += len(item["greedy_ids"]) if at is None else at
+            with self.subTest(id=item["id"]):
+                self.assertLess(0 if at is None else item["margins"][at], CODE_MARGIN)
+        print(f"{equal} of {sum(len(item['greedy_ids']) for item in items)} tokens come before the "
+              "first that differs from the reference")
+
+
+class Bfloat16(CommandTest):
+    def test_greedy_tokens_equal_those_of_float32_up_to_the_first_small_margin(self):
+        compared = 0
+        for name in ("llama-gqa-tied", "opt-preln", "opt-350m-style", "gpt-neox-sequential"):
+            with self.subTest(model=name):
+                compared += self.compare(to_bfloat16(tiny(name), self.path(name)))
+        self.assertGreater(compared, 500)
+
+    def compare(self, model):
+        """The number of tokens compared."""
+        requests = [{"id": seed, "prompt_token_ids": prompt_ids(seed, 20), "max_tokens": 60,
+                     "ignore_eos": True, "logprobs": 2} for seed in range(8)]
+        want = read_records(self.generate(model, requests, "--compute", "float32"))
+        got = read_records(self.generate(model, requests, "--compute", "fast"))
+        compared = 0
+        for request in requests:
+            record = want[request["id"]]
+            tops = [entry["top"] for entry in record["logprobs"]]
+            sure = next((i for i, (best, next_best) in enumerate(tops)
+                         if best["logprob"] - next_best["logprob"] < MARGIN), len(tops))
+            self.assertEqual(got[request["id"]]["token_ids"][:sure], record["token_ids"][:sure])
+            compared += sure
+        return compared
+
+
+def first_difference(want, got):
+    return next((i for i, pair in enumerate(zip(want, got)) if pair[0] != pair[1]), None)
+
+
+def to_bfloat16(model, folder):
+    """A copy of a checkpoint in float32 with its weights rounded to bfloat16."""
+    os.mkdir(folder)
+    shutil.copy(os.path.join(model, "config.json"), folder)
+    with open(os.path.join(model, "model.safetensors"), "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        body = file.read()
+    tensors, halves = {}, b""
+    for name, tensor in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = tensor["data_offsets"]
+        words = struct.unpack(f"<{(end - begin) // 4}I", body[begin:end])
+        rounded = [(word + 0x7fff + (word >> 16 & 1)) >> 16 for word in words]
+        data = struct.pack(f"<{len(rounded)}H", *rounded)
+        offsets = [len(halves), len(halves) + len(data)]
+        tensors[name] = {"dtype": "BF16", "shape": tensor["shape"], "data_offsets": offsets}
+        halves += data
+    text = json.dumps(tensors).encode()
+    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + halves)
+    return folder
+
+
+if __name__ == "__main__":
+    main()
