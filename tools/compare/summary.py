@@ -141,7 +141,8 @@ class Gate:
         return held, (f"{where}: {ours.peer} {ours.tokens_per_s:.2f} tokens/s "
                       f"(batch {ours.batch}), {peer.peer} {peer.tokens_per_s:.2f} "
                       f"(batch {peer.batch}): {times:.2f} times (asked {self.times:g}; "
-                      f"{cpu_times(ours, peer)}), {share:.2f} of its peak memory (asked {self.memory_share:g}): "
+                      f"{cpu_times(ours, peer)}), {share:.2f} of its peak memory "
+                      f"(asked {self.memory_share:g}): "
                       f"{'held' if held else 'missed'}")
 
 
