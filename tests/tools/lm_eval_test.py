@@ -65,7 +65,8 @@ class Adapter(CommandTest):
     def test_without_context_the_prefix_token_stands_before(self):
         (logprob, _), = self.lm.loglikelihood(instances(("", "abc")))
         self.check_sums([logprob], [self.score([self.lm.prefix_token_id], b"abc")])
-        other = get_model("transload")(model=self.model, transload=BINARY, prefix_token_id="258")
+        other = get_model("transload")(model=self.model, transload=BINARY, prefix_token_id="258",
+                                       flags="--threads 1 --compute float32")
         (logprob, _), = other.loglikelihood(instances(("", "abc")))
         self.check_sums([logprob], [self.score([258], b"abc")])
 
