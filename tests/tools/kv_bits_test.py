@@ -3,7 +3,8 @@
 import json
 import unittest
 
-from support import MODEL, CommandTest, main, needs_model, prompt_ids, read_json, read_records, tiny
+from support import (EXACT, MODEL, CommandTest, main, needs_model, prompt_ids, read_json,
+                     read_records, tiny)
 
 # Where the two best logits are so close, rounding keys and values may swap them.
 LEAST_MARGIN = 0.05
@@ -101,7 +102,8 @@ class Reference(CommandTest):
         job = self.job([{"id": item["id"], "prompt": item["prompt"], "logprobs": 3,
                          "max_tokens": len(item["greedy_ids"]), "ignore_eos": True}
                         for item in items])
-        want = self.generate(MODEL, job, "--kv-bits", 16, "--threads", 1)
+        flags = [*EXACT, "--kv-bits", 16, "--threads", 1]
+        want = self.generate(MODEL, job, *flags)
         records = read_records(want)
         compared = 0
         for item in items:
@@ -114,7 +116,8 @@ class Reference(CommandTest):
         self.assertGreater(compared, 300)
         for name, flags in PLACEMENTS.items():
             with self.subTest(placement=name):
-                got = self.generate(MODEL, job, "--kv-bits", 16, "--disk-dir", self.folder, *flags)
+                got = self.generate(MODEL, job, *EXACT, "--kv-bits", 16, "--disk-dir",
+                                    self.folder, *flags)
                 self.check_same_lines(want, got, name)
 
 
