@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -87,7 +88,7 @@ class ShortAnswers : public DiskFaults {
     ++faults;
     return round_down(request.bytes / 2 + kPageBytes - 1, kPageBytes);
   }
-  int64_t faults = 0;
+  std::atomic<int64_t> faults = 0;
 };
 
 // An error in place of the third read or write.
@@ -102,7 +103,7 @@ class OneError : public DiskFaults {
  private:
   bool write_;
   int error_;
-  int seen_ = 0;
+  std::atomic<int> seen_ = 0;
 };
 
 class Job {
@@ -229,7 +230,7 @@ std::vector<SelftestResult> run_selftest(const std::string& directory, int threa
   results.push_back(
       overcome("short I/O", expected, [&] { return job.run(&shortened, Disk::kProbe); }));
   if (shortened.faults == 0) results.back().passed = false;
-  results.back().what += fmt::format(", {} reads and writes cut short", shortened.faults);
+  results.back().what += fmt::format(", {} reads and writes cut short", shortened.faults.load());
   ends_with_error("EIO on a read", false, EIO);
   ends_with_error("EIO on a write", true, EIO);
   ends_with_error("no space", true, ENOSPC);
