@@ -5,8 +5,8 @@
 
 namespace transload::offload {
 
-// Asked once for every request that would go to the system, in order, by the lane's thread. Threads: lanes that
-// share one call it at once.
+// Asked once for every request that would go to the system, in order, by the lane's thread.
+// Threads: lanes that share one call it at once.
 class DiskFaults {
  public:
   struct Request {
