@@ -4,13 +4,14 @@
 
 Makes a model of 1.1 GB with random weights in FOLDER, reads its file with fio (Debian's package) in
 the blocks and at the depth of the disk lane, and runs a job with all weights on the disk, round by
-round. Then slows the disk to the pace of the computation: with both as long as the other, the run
-should take little longer than one of them. Prints ratios; exit status 1 when one misses its gate.
-Needs a machine without other work: both ratios are of wall time.
+round. Then makes loads and computation last equally long, by a larger batch or a slower disk: the
+run should take little longer than one of them. Prints ratios; exit status 1 when one misses its
+gate. Needs a machine without other work: both ratios are of wall time.
 """
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -19,6 +20,7 @@ import tempfile
 
 SHAPE = "2048,12,16,5632,32000"
 BLOCK_KIB, DEPTH = 512, 16  # offload/disk.h, DiskOptions
+SWEEPS = 9  # over the file, in either program
 FIO_GATE, BALANCE_GATE = 0.85, 1.15
 
 
@@ -41,7 +43,7 @@ class Bench:
     def fio_rate(self):
         out = run("fio", "--name=weights", f"--filename={self.weights}", "--rw=read", "--readonly",
                   "--direct=1", "--ioengine=io_uring", f"--bs={BLOCK_KIB}k",
-                  f"--iodepth={DEPTH}", "--output-format=json")
+                  f"--iodepth={DEPTH}", f"--loops={SWEEPS}", "--output-format=json")
         return json.loads(out[out.index("{"):])["jobs"][0]["read"]["bw_bytes"]
 
     def generate(self, batch, tokens, *flags):
@@ -62,25 +64,26 @@ class Bench:
 
     def streaming(self):
         """(lane's bytes/s while it is busy, bytes/s over the whole of the sweeps)."""
-        summary = self.generate(1, 9)
+        summary = self.generate(1, SWEEPS)
         lane = summary["lanes"]["disk_read"]
         per_sweep = lane["bytes"] / summary["sweeps"]
         return lane["bytes"] / lane["busy_s"], per_sweep / summary["decode_sweep_s"]
 
     def balanced(self, batch):
         """(load / compute, time of all sweeps / busy time of the busiest lane)."""
-        rate, seen = None, []
-        for _ in range(4):
-            flags = ["--disk-rate", int(rate)] if rate else []
+        flags = []
+        for _ in range(5):
             summary = self.generate(batch, 12, *flags)
             lanes = summary["lanes"]
             load, compute = lanes["disk_read"]["busy_s"], lanes["device_compute"]["busy_s"]
             seconds = summary["seconds"] - summary["load_seconds"]
-            seen.append((load / compute, seconds / max(load, compute)))
             if 0.9 <= load / compute <= 1.1:
                 break
-            rate = lanes["disk_read"]["bytes"] / compute
-        return seen[-1]
+            if load > compute and not flags:  # no disk gets faster: compute more
+                batch = math.ceil(1.2 * batch * load / compute)
+            else:
+                flags = ["--disk-rate", int(lanes["disk_read"]["bytes"] / compute)]
+        return load / compute, seconds / max(load, compute)
 
 
 def main():
