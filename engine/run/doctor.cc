@@ -75,14 +75,15 @@ Json examine_memory(const DoctorOptions& options) {
 
 // Bytes per second of whole passes over the file.
 double disk_rate(offload::DiskLane& lane, int32_t file, offload::Region& memory, bool write) {
+  constexpr int64_t kRequestBytes = 4 * kMiB;
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   double seconds = 0;
   int64_t bytes = 0;
   do {
     std::vector<offload::DiskRequest> requests;
-    for (int64_t at = 0; at < kDiskBytes; at += memory.bytes())
-      requests.push_back({file, at, memory.bytes(), memory.data()});
+    for (int64_t at = 0; at < kDiskBytes; at += kRequestBytes)
+      requests.push_back({file, at, kRequestBytes, memory.data() + at});
     lane.submit(requests, write, 0);
     lane.finish();
     bytes += kDiskBytes;
@@ -94,7 +95,7 @@ double disk_rate(offload::DiskLane& lane, int32_t file, offload::Region& memory,
 void measure_disk(const std::string& directory, Json& disk) {
   try {
     const offload::File file = offload::File::create_spill(directory, kDiskBytes);
-    offload::Region memory("probe", 4 * kMiB, 0);
+    offload::Region memory("probe", kDiskBytes, 0);
     const auto lane = offload::make_disk_lane({});
     const int32_t number =
         lane->add_file(file.descriptor(), file.bytes(), file.name(), file.direct());
