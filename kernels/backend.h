@@ -200,8 +200,8 @@ class Backend {
 
 // What matmul computes with. kFloat32: weights are decoded, products and sums are float32.
 // kFast: codes of weights are multiplied as they are stored, with rows of x rounded to 8-bit codes
-// in groups of 32 (scale = largest / 127); F32, F16, BF16 and x are rounded to bfloat16 where the
-// processor has AVX-512-BF16 or AMX and computed as in kFloat32 elsewhere. Without AVX2 all is as
+// in groups of 32 (scale = largest / 127); F16, BF16 and x are rounded to bfloat16 where the
+// processor has AVX-512-BF16 or AMX. F32, 16 bits elsewhere, and all without AVX2 are computed as
 // in kFloat32. An infinity in x may become a NaN. All else is the same in both.
 enum class Compute : uint8_t { kFloat32, kFast };
 std::string_view name(Compute compute);  // "float32", "fast"
@@ -216,7 +216,7 @@ struct CpuOptions {
 };
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
 
-// Bytes of scratch that make_cpu_backend takes (counted in the plan's process line).
+// Bytes of scratch that make_cpu_backend takes; at most layout::kernel_scratch_bytes.
 int64_t cpu_scratch_bytes(const CpuOptions& options);
 
 }  // namespace transload::kernels

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/units.h"
+#include "layout/kernel_scratch.h"
 #include "layout/kv_table.h"
 
 namespace transload::planner {
@@ -230,15 +231,15 @@ int64_t size_process(const Model& model, const Plan& plan, const Footprint& out)
   constexpr int64_t kWeightBytes = 512;    // its name and shape, in the header and in the model
   constexpr int64_t kBlockBytes = 64;      // in the tables, two sweeps' places, the checksums
   constexpr int64_t kRowTokenBytes = 16;   // token and text, of a sequence that runs or waits
-  constexpr int64_t kScratchRows = 64;     // float32 rows that a compute thread expands
   int64_t pieces = static_cast<int64_t>(out.loads.size());
   for (const layout::Stage& stage : out.slices.stages)
     pieces += static_cast<int64_t>(stage.pieces.size());
   int64_t cols = model.spec.head_dim;
   for (const Weight& weight : model.weights) cols = std::max(cols, weight.cols);
-  const int64_t threads = plan.threads + 1;
-  const int64_t fixed = kFixed + model.spec.vocab * (kTokenByte + threads * 12) +
-                        threads * kScratchRows * cols * kFloat;
+  const int64_t backends = plan.attention == AttentionSite::kHost ? 2 : 1;
+  const int64_t fixed =
+      kFixed + model.spec.vocab * (kTokenByte + (plan.threads + 1) * 12) +
+      backends * layout::kernel_scratch_bytes(plan.threads, cols, model.spec.head_dim);
   const int64_t records = pieces * kPieceBytes +
                           static_cast<int64_t>(model.weights.size()) * kWeightBytes +
                           tasks_of_sweep(model, plan, pieces) * kTaskBytes;

@@ -102,7 +102,7 @@ void refuse_without_host(const RunFlags& flags) {
 }
 
 // Files that are written whole must not take the place of a job.
-void refuse_overwriting(const engine::RunOptions& options) {
+void refuse_overwriting(const engine::RunOptions& options, const std::string& plan) {
   namespace fs = std::filesystem;
   const auto same = [](const std::string& one, const std::string& other) {
     std::error_code error;
@@ -115,8 +115,8 @@ void refuse_overwriting(const engine::RunOptions& options) {
     if (path.empty()) continue;
     if (options.dry_run)
       throw Error(Kind::kUsage, std::string(flag) + ": a dry run computes nothing; leave it out");
-    for (const std::string& other : {options.input, options.output, options.output + ".state",
-                                     options.model, options.plan_file})
+    for (const std::string& other :
+         {options.input, options.output, options.output + ".state", options.model, plan})
       if (!other.empty() && same(path, other))
         throw Error(Kind::kUsage,
                     std::string(flag) + ": would overwrite " + other + "; give another path");
@@ -183,7 +183,7 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
                   "Prompt tokens that a batch may admit in one sweep")
       ->check(at_least_one())
       ->group(placing);
-  command.add_option("--plan", o.plan_file, "Run this plan (JSON, as --dry-run --json prints it)")
+  command.add_option("--plan", flags.plan, "Run this plan (JSON, as --dry-run --json prints it)")
       ->group(placing);
   command.add_option("--threads", flags.threads, "Compute threads; left out: the cores at hand")
       ->check(at_least_one());
@@ -225,11 +225,13 @@ engine::RunOptions read_run_flags(const RunFlags& flags) {
                        : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   wishes.link_bytes_per_s = rate_of(flags.link_rate, "--link-rate");
   wishes.disk_bytes_per_s = rate_of(flags.disk_rate, "--disk-rate");
-  if (!options.plan_file.empty())
+  if (!flags.plan.empty()) {
     refuse_beside_plan(flags);
-  else if (!planner::wants_two_tiers(wishes))
+    options.plan = engine::read_plan(flags.plan);
+  } else if (!planner::wants_two_tiers(wishes)) {
     refuse_without_host(flags);
-  refuse_overwriting(options);
+  }
+  refuse_overwriting(options, flags.plan);
   if (options.tiers.disk_directory.empty()) options.tiers.disk_directory = spill_directory();
   if (const char* forced = std::getenv("TRANSLOAD_CPU"); forced != nullptr)
     options.instructions = forced;

@@ -15,6 +15,7 @@ struct RunFlags {
   std::string device = "cpu";
   std::string compute = "fast";
   std::string kv_bits;
+  std::string plan;
   std::string device_memory, host_memory, disk_memory, reserve, pinned_memory;
   std::string weights, kv, activations, attention;
   std::string link_rate, disk_rate;

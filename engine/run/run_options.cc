@@ -45,15 +45,6 @@ std::string identity_of(const layout::Model& model) {
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
-planner::Plan read_plan(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw Error(Kind::kIo, "--plan: cannot read " + path);
-  nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
-  if (json.is_discarded()) throw Error(Kind::kBadInput, "--plan: " + path + " is not JSON");
-  if (json.is_object() && json.contains("plan")) json = json.at("plan");  // as --dry-run --json
-  return planner::plan_from_json(json);
-}
-
 void refuse_wishes_beside_plan(const planner::Wishes& wishes) {
   const bool any = wishes.weights || wishes.kv || wishes.activations || wishes.batch_size ||
                    wishes.num_batches || wishes.prefill_tokens || wishes.attention ||
@@ -70,12 +61,12 @@ planner::Placement place_or_read(const LoadedModel& loaded, const RunOptions& op
                                    .max_cols = 0,
                                    .instructions = options.instructions,
                                    .compute = options.compute});
-  if (options.plan_file.empty())
+  if (!options.plan)
     return planner::place({loaded.model, workload, options.wishes,
                            probe_free(options.tiers.disk_directory), machine});
   refuse_wishes_beside_plan(options.wishes);
   planner::Placement placement;
-  placement.plan = read_plan(options.plan_file);
+  placement.plan = *options.plan;
   if (options.tiers.pinned_bytes >= 0 && placement.plan.single_tier)
     throw Error(Kind::kUsage, "--pinned-memory: the plan has no host tier; leave the flag out");
   placement.plan.threads = options.wishes.threads;
@@ -105,6 +96,15 @@ double decode_sweep_seconds(const RunStats& stats) {
 
 }  // namespace
 
+planner::Plan read_plan(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw Error(Kind::kIo, "--plan: cannot read " + path);
+  nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
+  if (json.is_discarded()) throw Error(Kind::kBadInput, "--plan: " + path + " is not JSON");
+  if (json.is_object() && json.contains("plan")) json = json.at("plan");  // as --dry-run --json
+  return planner::plan_from_json(json);
+}
+
 LoadedModel load(const std::string& path) {
   LoadedModel loaded;
   const Checkpoint checkpoint = open_checkpoint(path);
@@ -117,7 +117,7 @@ LoadedModel load(const std::string& path) {
 }
 
 int64_t kv_bits(const RunOptions& options) {
-  return options.plan_file.empty() ? options.wishes.kv_bits : read_plan(options.plan_file).kv_bits;
+  return options.plan ? options.plan->kv_bits : options.wishes.kv_bits;
 }
 
 planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& options,

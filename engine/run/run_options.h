@@ -20,13 +20,16 @@ struct RunOptions {
   planner::Wishes wishes;
   TierOptions tiers;
   kernels::Compute compute = kernels::Compute::kFloat32;
-  std::string instructions;  // TRANSLOAD_CPU: forces an instruction set; tests
-  std::string plan_file;     // a plan to run instead of choosing one
+  std::string instructions;           // TRANSLOAD_CPU: forces an instruction set; tests
+  std::optional<planner::Plan> plan;  // to run instead of choosing one
   std::string trace_file;
   std::string activations_file;
   bool dry_run = false;
   bool json = false;
 };
+
+// A plan as --dry-run --json prints it, or as it is inside that. Errors: kIo, kBadInput.
+planner::Plan read_plan(const std::string& path);
 
 // An opened model: checkpoint headers, shape and tokenizer.
 struct LoadedModel {

@@ -1,4 +1,4 @@
-// 16 rows of W of F32, F16 or BF16 as vectors of pairs of columns in bfloat16. `Source` is the
+// 16 rows of W of F16 or BF16 as vectors of pairs of columns in bfloat16. `Source` is the
 // including source's own type, so that nothing here is shared between sources.
 #pragma once
 
@@ -36,14 +36,9 @@ struct BrainVectors512 {
   template <quant::Format kFormat, bool kPart>
   [[gnu::always_inline]] static __m128i load8(const std::byte* row, int64_t c, int64_t live) {
     const auto mask = static_cast<__mmask8>((1U << live) - 1);
-    if constexpr (kFormat == quant::Format::kF32) {
-      const auto* at = reinterpret_cast<const float*>(row + 4 * c);
-      return round8(kPart ? _mm256_maskz_loadu_ps(mask, at) : _mm256_loadu_ps(at));
-    } else {
-      const auto* at = reinterpret_cast<const __m128i*>(row + 2 * c);
-      const __m128i bits = kPart ? _mm_maskz_loadu_epi16(mask, at) : _mm_loadu_si128(at);
-      return kFormat == quant::Format::kBF16 ? bits : round8(_mm256_cvtph_ps(bits));
-    }
+    const auto* at = reinterpret_cast<const __m128i*>(row + 2 * c);
+    const __m128i bits = kPart ? _mm_maskz_loadu_epi16(mask, at) : _mm_loadu_si128(at);
+    return kFormat == quant::Format::kBF16 ? bits : round8(_mm256_cvtph_ps(bits));
   }
 
   template <quant::Format kFormat, bool kPart>

@@ -1,4 +1,4 @@
-// Products in bfloat16 with AVX-512-BF16: weights of F32, F16 and BF16 and rows of x are rounded to
+// Products in bfloat16 with AVX-512-BF16: weights of F16 and BF16 and rows of x are rounded to
 // bfloat16 and multiplied in pairs of columns, in their order, summed in float32. 16 rows of W a
 // vector; columns beyond the last are zeros.
 #include <immintrin.h>
@@ -134,7 +134,7 @@ void multiply_rows(const StoragePanelArgs& args, const RowVector* rows,
 
 template <quant::Format kFormat>
 void multiply_format(const StoragePanelArgs& args) {
-  const int64_t row_bytes = args.cols * (kFormat == quant::Format::kF32 ? 4 : 2);
+  const int64_t row_bytes = 2 * args.cols;
   for (int64_t row = 0; row < args.rows; row += 2 * kLanes) {
     RowVector rows[2];
     rows[0] = row_vector<Brain512>(args, row_bytes, row);
@@ -166,14 +166,8 @@ void brain_row_avx512(const float* x, int64_t cols, std::byte* out) {
 }
 
 void multiply_brain_avx512(const StoragePanelArgs& args) {
-  switch (args.format) {
-    case quant::Format::kF32:
-      return multiply_format<quant::Format::kF32>(args);
-    case quant::Format::kF16:
-      return multiply_format<quant::Format::kF16>(args);
-    default:
-      return multiply_format<quant::Format::kBF16>(args);
-  }
+  if (args.format == quant::Format::kF16) return multiply_format<quant::Format::kF16>(args);
+  multiply_format<quant::Format::kBF16>(args);
 }
 
 }  // namespace transload::kernels::cpu

@@ -18,6 +18,7 @@ StorageOps storage_ops(quant::Format format, InstructionSet set) {
       if (set == InstructionSet::kAvxVnni) return {code_row_avx2, multiply_codes_avx_vnni};
       return {code_row_avx2, multiply_codes_avx2};
     case quant::Format::kF32:
+      return {};  // who stores float32 wants it
     case quant::Format::kF16:
     case quant::Format::kBF16:
       if (tiles) return {brain_row_avx512, multiply_brain_amx};

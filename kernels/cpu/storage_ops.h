@@ -60,7 +60,7 @@ void code_row_avx2(const float* x, int64_t cols, std::byte* out);
 void multiply_codes_avx2(const StoragePanelArgs& args);
 void multiply_codes_avx_vnni(const StoragePanelArgs& args);
 void multiply_codes_avx512_vnni(const StoragePanelArgs& args);
-// F32, F16 and BF16: both sides rounded to bfloat16, sums in float32.
+// F16 and BF16: both sides rounded to bfloat16, sums in float32.
 void brain_row_avx512(const float* x, int64_t cols, std::byte* out);
 void multiply_brain_avx512(const StoragePanelArgs& args);
 // The same by matrix tiles; the process must have leave to use them (instructions.h). Products of

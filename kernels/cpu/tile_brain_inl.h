@@ -1,4 +1,4 @@
-// Weights of F32, F16 and BF16 by matrix tiles in bfloat16: see tiles_inl.h.
+// Weights of F16 and BF16 by matrix tiles in bfloat16: see tiles_inl.h.
 #pragma once
 
 #include "kernels/cpu/brain_512_inl.h"
@@ -42,7 +42,7 @@ void multiply_brain_tile(const StoragePanelArgs& args, const RowVector* rows, co
 
 template <class Tiles, class Isa, quant::Format kFormat>
 void multiply_brain_tiles(const StoragePanelArgs& args) {
-  const int64_t row_bytes = args.cols * (kFormat == quant::Format::kF32 ? 4 : 2);
+  const int64_t row_bytes = 2 * args.cols;
   auto* const panel = reinterpret_cast<__m512i*>(args.scratch);
   for (int64_t row = 0; row < args.rows; row += 2 * Isa::kLanes) {
     const bool two = args.rows - row > Isa::kLanes;
@@ -59,14 +59,9 @@ void multiply_brain_tiles(const StoragePanelArgs& args) {
 
 template <class Tiles, class Isa>
 void multiply_brain_by_tiles(const StoragePanelArgs& args) {
-  switch (args.format) {
-    case quant::Format::kF32:
-      return multiply_brain_tiles<Tiles, Isa, quant::Format::kF32>(args);
-    case quant::Format::kF16:
-      return multiply_brain_tiles<Tiles, Isa, quant::Format::kF16>(args);
-    default:
-      return multiply_brain_tiles<Tiles, Isa, quant::Format::kBF16>(args);
-  }
+  if (args.format == quant::Format::kF16)
+    return multiply_brain_tiles<Tiles, Isa, quant::Format::kF16>(args);
+  multiply_brain_tiles<Tiles, Isa, quant::Format::kBF16>(args);
 }
 
 }  // namespace transload::kernels::cpu

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/instructions.h"
+#include "layout/kernel_scratch.h"
 #include "tests/kernels/fixture.h"
 
 namespace transload::kernels {
@@ -66,6 +67,24 @@ TEST(CpuBackend, ScratchIsAPanelOrABlockOfAttentionAThread) {
   // K and V of a run, scores and values of 8 queries, 96 merged ones.
   options.max_head_dim = 64;
   EXPECT_EQ(cpu_scratch_bytes(options), 3 * (2 * 64 * 64 + 8 * (64 + 64) + 96 * 64) * 4);
+}
+
+TEST(CpuBackend, ScratchIsWithinWhatLayoutSays) {
+  CpuOptions options;
+  for (options.compute = Compute::kFloat32;; options.compute = Compute::kFast) {
+    for (options.threads = 1; options.threads <= 5; options.threads += 2) {
+      for (options.max_cols = 1; options.max_cols < 9000;
+           options.max_cols = 2 * options.max_cols + 3) {
+        for (const int64_t head_dim : {1, 4, 31, 64, 80, 128, 256, 576}) {
+          options.max_head_dim = head_dim;
+          EXPECT_LE(cpu_scratch_bytes(options),
+                    layout::kernel_scratch_bytes(options.threads, options.max_cols, head_dim))
+              << options.threads << " threads, " << options.max_cols << " columns, " << head_dim;
+        }
+      }
+    }
+    if (options.compute == Compute::kFast) break;
+  }
 }
 
 TEST(CpuBackend, RefusesRowsBeyondItsScratch) {

@@ -19,7 +19,7 @@ namespace {
 using quant::Format;
 
 constexpr Format kSimpleFormats[] = {Format::kQ4_0, Format::kQ4_1, Format::kQ8_0};
-constexpr Format kPlainFormats[] = {Format::kF32, Format::kF16, Format::kBF16};
+constexpr Format kPlainFormats[] = {Format::kF16, Format::kBF16};
 
 std::unique_ptr<Backend> storage_backend(const std::string& instructions, int threads = 1) {
   return cpu_backend(instructions, threads, 2048, Compute::kFast);

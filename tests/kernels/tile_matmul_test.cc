@@ -22,7 +22,7 @@ using quant::Format;
 
 constexpr Format kCodeFormats[] = {Format::kQ4_0, Format::kQ4_1, Format::kQ8_0,
                                    Format::kQ4_K, Format::kQ5_K, Format::kQ6_K};
-constexpr Format kPlainFormats[] = {Format::kF32, Format::kF16, Format::kBF16};
+constexpr Format kPlainFormats[] = {Format::kF16, Format::kBF16};
 
 Matrix whole_blocks(Format format, int64_t rows, int64_t cols) {
   const int64_t block = quant::block_values(format);

@@ -1,4 +1,4 @@
-"""--compute fast keeps the quality of float32: the real model's codes, and tiny models in bfloat16."""
+"""--compute fast keeps the quality of float32: the real model's codes, and tiny models in bfloat16 and float32."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from support import (MODEL, CommandTest, main, needs_model, prompt_ids, read_jso
                      tiny)
 
 MARGIN = 0.05  # between the two best logits; below, 16 bits may choose otherwise
+SPREAD = ["--weights", "20/40/40", "--kv", "40/60/0", "--batch-size", 3, "--num-batches", 2]
 CODE_MARGIN = 0.5  # the same for rows rounded to 8-bit codes; 0.30 is the largest seen
 
 
@@ -44,20 +45,28 @@ class Codes(CommandTest):
               "first that differs from the reference")
 
 
-class Bfloat16(CommandTest):
+class Plain(CommandTest):
+    """Weights that are no codes: in float32 as in tests/data, and in bfloat16."""
+
     def test_greedy_tokens_equal_those_of_float32_up_to_the_first_small_margin(self):
-        compared = 0
-        for name in ("llama-gqa-tied", "opt-preln", "opt-350m-style", "gpt-neox-sequential"):
-            with self.subTest(model=name):
-                compared += self.compare(to_bfloat16(tiny(name), self.path(name)))
-        self.assertGreater(compared, 500)
+        for what, model_of in (("float32", tiny), ("bfloat16", self.narrowed)):
+            compared = 0
+            for name in ("llama-gqa-tied", "opt-preln", "opt-350m-style", "gpt-neox-sequential"):
+                with self.subTest(model=name, weights=what):
+                    compared += self.compare(model_of(name))
+            self.assertGreater(compared, 500, what)
+
+    def narrowed(self, name):
+        return to_bfloat16(tiny(name), self.path(name))
 
     def compare(self, model):
         """The number of tokens compared."""
         requests = [{"id": seed, "prompt_token_ids": prompt_ids(seed, 20), "max_tokens": 60,
                      "ignore_eos": True, "logprobs": 2} for seed in range(8)]
         want = read_records(self.generate(model, requests, "--compute", "float32"))
-        got = read_records(self.generate(model, requests, "--compute", "fast"))
+        fast = self.generate(model, requests, "--compute", "fast")
+        self.check_same_lines(fast, self.generate(model, requests, "--compute", "fast", *SPREAD))
+        got = read_records(fast)
         compared = 0
         for request in requests:
             record = want[request["id"]]
