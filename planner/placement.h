@@ -19,7 +19,6 @@ struct Workload {
   int64_t mean_prompt_tokens = 1;
   int64_t max_new_tokens = 1;    // 0 when scoring
   int64_t max_total_tokens = 2;  // longest prompt with its new tokens
-  int64_t job_lines = 0;         // of the whole job, also those that are done
 };
 
 // What the user has fixed; the rest is chosen.

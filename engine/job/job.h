@@ -100,8 +100,9 @@ class JobInput {
   // is not in this input or that is there twice.
   void mark_finished(const JobOutput& output);
 
-  const JobLines& lines() const;      // in file order
-  int64_t pending() const;            // lines not finished
+  const JobLines& lines() const;  // in file order
+  int64_t pending() const;        // lines not finished
+  const JobMemory& memory() const;
   int64_t max_prompt_tokens() const;  // over all lines; 0 when there is none
   JobFormat format() const;
   // Fields that were accepted and have no effect ("user"), in alphabetical order.

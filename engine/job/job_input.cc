@@ -24,6 +24,22 @@ JobFormat find_format(LineSource& source) {
   return format;
 }
 
+// Upper bounds of what the answers to a line take until they are written, and of their record.
+void count_answer(const Request& request, LineIndex::Facts& facts) {
+  constexpr int64_t kTokenBytes = 16;  // id and text, of samples that wait for the others
+  constexpr int64_t kTokenText = 24;
+  const int64_t entry_text = request.format == JobFormat::kBatch ? 256 : 64;
+  const int64_t tokens = request.samples * request.sampling.max_tokens;
+  const int64_t top = request.sampling.logprobs;
+  facts.slot_bytes = (tokens - request.sampling.max_tokens) * kTokenBytes;
+  facts.record_bytes = tokens * kTokenText;
+  if (top < 0) return;
+  const auto list = static_cast<int64_t>(sizeof(Sampled));
+  const auto entry = static_cast<int64_t>(sizeof(decltype(Sampled::top)::value_type));
+  facts.slot_bytes += tokens * (2 * list + (top + 4) * entry);
+  facts.record_bytes += tokens * (top + 1) * entry_text;
+}
+
 }  // namespace
 
 struct JobInput::Impl {
@@ -54,8 +70,13 @@ void JobInput::index(const JobReading& reading,
     auto result = impl_->reader->read(text, line);
     if (auto* error = std::get_if<LineError>(&result)) return std::move(*error);
     auto& request = std::get<Request>(result);
-    return LineIndex::Facts{std::move(request.id_json), static_cast<int32_t>(request.prompt.size()),
-                            static_cast<int32_t>(request.sampling.max_tokens), request.samples};
+    LineIndex::Facts facts;
+    count_answer(request, facts);
+    facts.id_json = std::move(request.id_json);
+    facts.prompt_tokens = static_cast<int32_t>(request.prompt.size());
+    facts.max_tokens = static_cast<int32_t>(request.sampling.max_tokens);
+    facts.samples = request.samples;
+    return facts;
   };
   impl_->index.build(read, on_error, progress);
 }
@@ -65,6 +86,8 @@ void JobInput::mark_finished(const JobOutput& output) { impl_->index.mark_finish
 const JobLines& JobInput::lines() const { return impl_->index.lines(); }
 
 int64_t JobInput::pending() const { return impl_->index.pending(); }
+
+const JobMemory& JobInput::memory() const { return impl_->index.memory(); }
 
 int64_t JobInput::max_prompt_tokens() const {
   int32_t longest = 0;

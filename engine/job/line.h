@@ -54,8 +54,14 @@ struct JobLine {
 static_assert(sizeof(JobLine) == 32);
 using JobLines = SpilledArray<JobLine>;
 
-// The most memory that what is kept of a job's lines takes.
-int64_t job_index_bytes(int64_t lines);
+// What a job takes beside the tiers, in bytes: upper bounds over its good lines.
+struct JobMemory {
+  int64_t lines = 0;
+  int64_t longest_line = 0;    // as text, bad lines too
+  int64_t longest_record = 0;  // as text
+  int64_t slot = 0;            // what is gathered in a row slot until its record is written
+};
+int64_t job_bytes(const JobMemory& job, int64_t row_slots);
 
 // xxHash (XXH3, 64 bits) of an id as JSON text: "\"a\"" or "7". Also the stream of its random
 // numbers.

@@ -2,6 +2,8 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace transload::engine {
@@ -12,9 +14,11 @@ uint64_t sample_stream(const std::string& id_json, int64_t sample) {
   return XXH3_64bits_withSeed(id_json.data(), id_json.size(), static_cast<uint64_t>(sample));
 }
 
-int64_t job_index_bytes(int64_t lines) {
+int64_t job_bytes(const JobMemory& job, int64_t row_slots) {
+  constexpr int64_t kCopies = 4;  // of a text that is read or written: a buffer grows, parts of it
   const auto kept = [&](int64_t bytes) { return SpilledBytes::memory_bytes(bytes); };
-  return kept(32 * lines) + kept(6 * lines + 4) + kept(lines / 8 + 8);
+  return kept(32 * job.lines) + kept(6 * job.lines + 4) + kept(job.lines / 8 + 8) +
+         kCopies * (job.longest_line + job.longest_record) + row_slots * job.slot;
 }
 
 size_t LineIndex::first_slot(const IdSet& ids, uint64_t key) {
@@ -58,17 +62,24 @@ void LineIndex::add(const LineSource::RawLine& raw, const Facts& facts) {
   line.number = static_cast<uint32_t>(raw.number);
   line.id_hash_and_state = id_hash(facts.id_json) & ~uint64_t{1};
   lines_.push_back(line);
+  memory_.lines = static_cast<int64_t>(lines_.size());
+  memory_.longest_record = std::max(memory_.longest_record, facts.record_bytes);
+  memory_.slot = std::max(memory_.slot, facts.slot_bytes);
 }
 
 void LineIndex::build(const Reader& read, const std::function<void(const LineError&)>& on_error,
                       const ReadProgress& progress) {
   lines_.resize(0);
+  memory_ = {};
   lines_.reserve(static_cast<size_t>(source_.line_count()));
   IdSet ids(directory_);
   ids.resize(id_slots(source_.line_count()));
   source_.rewind();
   for (LineSource::RawLine raw; source_.next(raw);) {
     progress(source_.position_bytes(), source_.size_bytes());
+    memory_.longest_line =
+        std::max(memory_.longest_line,
+                 raw.too_long ? kLineLimitBytes : static_cast<int64_t>(raw.text.size()));
     if (raw.too_long) {
       on_error({raw.number, "null", "line_too_long",
                 "the line is longer than " + std::to_string(kLineLimitBytes) + " bytes; shorten it",

@@ -21,6 +21,8 @@ class LineIndex {
     int32_t prompt_tokens = 0;
     int32_t max_tokens = 0;
     int32_t samples = 1;
+    int64_t record_bytes = 0;  // see JobMemory
+    int64_t slot_bytes = 0;
   };
   using Reader = std::function<std::variant<Facts, LineError>(std::string_view, int64_t line)>;
 
@@ -37,6 +39,7 @@ class LineIndex {
   void mark_finished(const JobOutput& output);
   const JobLines& lines() const { return lines_; }
   int64_t pending() const;
+  const JobMemory& memory() const { return memory_; }
   // The text of a line again. Valid until the next call.
   std::string_view text(const JobLine& line);
   [[noreturn]] void throw_changed(const JobLine& line) const;
@@ -58,6 +61,7 @@ class LineIndex {
   std::string directory_;
   JobFormat format_;
   JobLines lines_;
+  JobMemory memory_;
   FieldReader id_reader_;
   std::string text_;
 };

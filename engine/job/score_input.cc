@@ -1,5 +1,6 @@
 #include "engine/job/score_input.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -29,16 +30,25 @@ uint64_t ScoreInput::content_hash() const { return impl_->index.source().content
 void ScoreInput::index(const ScoreReading& reading,
                        const std::function<void(const LineError&)>& on_error,
                        const ReadProgress& progress) {
+  constexpr int64_t kTokenBytes = 32;  // id, score and log-probability of a token, and its text
   impl_->reader.emplace(reading);
   const auto read = [&](std::string_view text,
                         int64_t line) -> std::variant<LineIndex::Facts, LineError> {
     auto result = impl_->reader->read(text, line);
     if (auto* error = std::get_if<LineError>(&result)) return std::move(*error);
     auto& request = std::get<ScoreRequest>(result);
+    LineIndex::Facts facts;
     int64_t scored = 0;
-    for (const ScoreWindow& window : request.windows) scored += window.end - window.first_scored;
-    return LineIndex::Facts{std::move(request.id_json), static_cast<int32_t>(request.tokens.size()),
-                            static_cast<int32_t>(scored)};
+    for (const ScoreWindow& window : request.windows) {
+      scored += window.end - window.first_scored;
+      facts.slot_bytes = std::max(facts.slot_bytes, kTokenBytes * (window.end - window.begin));
+    }
+    // Windows go through the slots in order: at most two lines are there in part.
+    facts.record_bytes = static_cast<int64_t>(request.tokens.size()) * kTokenBytes;
+    facts.id_json = std::move(request.id_json);
+    facts.prompt_tokens = static_cast<int32_t>(request.tokens.size());
+    facts.max_tokens = static_cast<int32_t>(scored);
+    return facts;
   };
   impl_->index.build(read, on_error, progress);
 }
@@ -46,6 +56,8 @@ void ScoreInput::index(const ScoreReading& reading,
 void ScoreInput::mark_finished(const JobOutput& output) { impl_->index.mark_finished(output); }
 
 const JobLines& ScoreInput::lines() const { return impl_->index.lines(); }
+
+const JobMemory& ScoreInput::memory() const { return impl_->index.memory(); }
 
 int64_t ScoreInput::pending() const { return impl_->index.pending(); }
 

@@ -65,6 +65,7 @@ class ScoreInput {
              const ReadProgress& progress);
   void mark_finished(const JobOutput& output);
   const JobLines& lines() const;
+  const JobMemory& memory() const;
   int64_t pending() const;
   ScoreRequest read(const JobLine& line) const;
 

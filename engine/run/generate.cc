@@ -47,7 +47,6 @@ RunIdentity identity_of(const LoadedModel& loaded, const JobInput& input,
 planner::Workload workload_of(const JobInput& input) {
   planner::Workload work;
   work.requests = 0;
-  work.job_lines = static_cast<int64_t>(input.lines().size());
   int64_t prompt_tokens = 0;
   for (const JobLine& line : input.lines()) {
     if (line.finished()) continue;
@@ -115,7 +114,7 @@ Outcome dry_run(const GenerateOptions& options, const LoadedModel& loaded, JobIn
   } else if (input.pending() == 0) {
     fmt::print("nothing to compute: {} lines, {} of them bad\n", lines, errors);
   } else {
-    print_plan(options.run, choose_plan(loaded, options.run, workload_of(input)));
+    print_plan(options.run, choose_plan(loaded, options.run, workload_of(input), input.memory()));
   }
   return outcome_of(false, errors);
 }
@@ -141,8 +140,8 @@ Outcome generate(const GenerateOptions& options) {
   const JobCounts counts = index_job(input, reading, output, progress);
   fmt::print(stderr, "{}", ignored_text(input));
   if (input.pending() == 0) return nothing_left(run, output, counts);
-  const planner::Placement placement =
-      or_take_back(output, [&] { return choose_plan(loaded, run, workload_of(input)); });
+  const planner::Placement placement = or_take_back(
+      output, [&] { return choose_plan(loaded, run, workload_of(input), input.memory()); });
   announce(run, placement);
 
   RunProgress running = run_progress(progress, placement, input.pending());

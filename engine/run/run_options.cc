@@ -121,9 +121,9 @@ int64_t kv_bits(const RunOptions& options) {
 }
 
 planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& options,
-                               const planner::Workload& workload) {
+                               const planner::Workload& workload, const JobMemory& job) {
   planner::Placement placement = place_or_read(loaded, options, workload);
-  placement.needs.process_bytes += job_index_bytes(workload.job_lines);
+  placement.needs.process_bytes += job_bytes(job, placement.plan.row_slots());
   const int64_t host = placement.needs.bytes[1];
   const int64_t most = options.tiers.pinned_bytes;
   if (host > 0)

@@ -46,7 +46,7 @@ int64_t kv_bits(const RunOptions& options);
 
 // The plan of a run: read from --plan, or chosen. What was given twice differently is an error.
 planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& options,
-                               const planner::Workload& workload);
+                               const planner::Workload& workload, const JobMemory& job);
 
 // Exit status of a process that SIGINT or SIGTERM ended.
 inline constexpr int kInterruptedStatus = 75;

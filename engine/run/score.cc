@@ -140,7 +140,6 @@ planner::Workload workload_of(const ScoreInput& input) {
   planner::Workload work;
   work.work = planner::Work::kScore;
   work.requests = 0;
-  work.job_lines = static_cast<int64_t>(input.lines().size());
   work.max_new_tokens = 0;
   int64_t tokens = 0;
   for (const JobLine& line : input.lines()) {
@@ -193,8 +192,8 @@ Outcome score(const ScoreOptions& options) {
                              options.stride};
   const JobCounts counts = index_job(input, reading, output, progress);
   if (input.pending() == 0) return nothing_left(run, output, counts);
-  const planner::Placement placement =
-      or_take_back(output, [&] { return choose_plan(loaded, run, workload_of(input)); });
+  const planner::Placement placement = or_take_back(
+      output, [&] { return choose_plan(loaded, run, workload_of(input), input.memory()); });
   announce(run, placement);
 
   RunProgress running = run_progress(progress, placement, input.pending());

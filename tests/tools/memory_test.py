@@ -76,6 +76,27 @@ class Index(MeasuredTest):
         self.assertLessEqual(self.plan_of(2_000_000), 64 * MIB)
 
 
+class Answers(MeasuredTest):
+    """What is gathered for records is counted before the run."""
+
+    FLAGS = ["--batch-size", 16, "--num-batches", 1]
+
+    def check(self, *requests, status=0):
+        self.check_peak(self.run_job(tiny(), self.job(requests), *self.FLAGS, status=status))
+
+    def test_the_log_probabilities_of_all_tokens(self):
+        self.check(*({"id": i, "prompt_token_ids": [5, 6 + i], "max_tokens": 250,
+                      "ignore_eos": True, "logprobs": 512} for i in range(32)))
+
+    def test_samples_that_wait_for_each_other(self):
+        self.check({"id": 1, "prompt_token_ids": [5, 6], "max_tokens": 250, "ignore_eos": True,
+                    "logprobs": 100, "n": 40, "temperature": 1})
+
+    def test_a_long_line_even_when_it_is_bad(self):
+        self.check({"id": 1, "prompt_token_ids": [5], "max_tokens": 1},
+                   {"id": 2, "prompt": "text " * 3_000_000}, status=1)
+
+
 class Accepted(MeasuredTest):
     def test_what_a_dry_run_accepts_stays_within_its_budgets_in_the_run(self):
         model = self.synth(SHAPE, "--max-positions", 512)
