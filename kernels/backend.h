@@ -117,10 +117,12 @@ struct AttendRow {
   float* out = nullptr;                      // [heads * head_dim], may be q
   const std::byte* const* blocks = nullptr;  // [ceil(slots / kBlockSlots)]
   int64_t slots = 0;
+  float* log_sum_exp = nullptr;  // [heads] of the scores; may be null
 };
 
 // softmax(q k^T * scale) v for each row and head; query head h uses kv head h / (heads/kv_heads).
 // Every block's partial (maximum, sum, weighted values) is computed alone and merged in slot order.
+// Parts of a sequence that were attended apart merge as the sums of exp(log_sum_exp) * out.
 struct AttendArgs {
   std::span<const AttendRow> rows;
   int64_t heads = 0;
@@ -144,6 +146,7 @@ struct AttendPromptArgs {
   int64_t heads = 0;
   KvShape kv;
   float scale = 0;
+  float* log_sum_exp = nullptr;  // [rows, heads] of the scores; may be null
 };
 
 // Writes one token's K and V, [kv_heads * head_dim] numbers of the cache each, into slot `slot` of

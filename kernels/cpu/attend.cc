@@ -1,4 +1,5 @@
 // Attention of query vectors over runs of kBlockSlots slots, a run at a time.
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -290,7 +291,9 @@ void attend_all(const AttendVectorsArgs& args) {
     }
   }
   for (int64_t i = 0; i < args.count; ++i) {
-    const float inverse = 1.0F / state.all[i].sum;
+    const Gathered& all = state.all[i];
+    if (args.log_sum_exp != nullptr) *args.log_sum_exp[i] = all.maximum + std::log(all.sum);
+    const float inverse = 1.0F / all.sum;
     for (int64_t e = 0; e < args.head_dim; ++e) {
       args.out[i][e] = state.merged[i * args.head_dim + e] * inverse;
     }

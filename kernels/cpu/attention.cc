@@ -8,20 +8,26 @@
 namespace transload::kernels::cpu {
 namespace {
 
+float* offset(float* base, int64_t by) { return base == nullptr ? nullptr : base + by; }
+
 // Query vectors that are attended together.
 struct Vectors {
   const float* q[kAttendVectors];
   float* out[kAttendVectors];
+  float* log_sum_exp[kAttendVectors];
   int64_t slots[kAttendVectors];
   int64_t count = 0;
 
-  void add(const float* query, float* result, int64_t seen) {
+  void add(const float* query, float* result, float* log_sum, int64_t seen) {
     q[count] = query;
     out[count] = result;
+    log_sum_exp[count] = log_sum;
     slots[count++] = seen;
   }
   AttendVectorsArgs args(const KvRuns& kv, int64_t head_dim, float scale, float* scratch) const {
-    return {q, out, slots, count, kv, head_dim, scale, scratch};
+    return {q,        out,   log_sum_exp[0] == nullptr ? nullptr : log_sum_exp,
+            slots,    count, kv,
+            head_dim, scale, scratch};
   }
 };
 
@@ -55,8 +61,9 @@ void attend(const AttendArgs& args, const AttentionWorkers& on) {
     for (int64_t g = 0; g < group; g += kAttendVectors) {
       Vectors vectors;
       for (int64_t i = g; i < std::min(group, g + kAttendVectors); ++i) {
-        const int64_t at = (kv_head * group + i) * shape.head_dim;
-        vectors.add(row.q + at, row.out + at, row.slots);
+        const int64_t head = kv_head * group + i;
+        const int64_t at = head * shape.head_dim;
+        vectors.add(row.q + at, row.out + at, offset(row.log_sum_exp, head), row.slots);
       }
       on.ops.attend_vectors(
           vectors.args(kv, shape.head_dim, args.scale, on.scratch + worker * on.scratch_floats));
@@ -83,8 +90,10 @@ void attend_prompt(const AttendPromptArgs& args, const AttentionWorkers& on) {
       Vectors vectors;
       for (int64_t row = first; row < end; ++row) {
         for (int64_t i = g; i < std::min(group, g + kAttendVectors); ++i) {
-          const int64_t at = (kv_head * group + i) * shape.head_dim;
-          vectors.add(args.q + row * args.ld_q + at, args.out + row * args.ld_out + at, row + 1);
+          const int64_t head = kv_head * group + i;
+          const int64_t at = head * shape.head_dim;
+          vectors.add(args.q + row * args.ld_q + at, args.out + row * args.ld_out + at,
+                      offset(args.log_sum_exp, row * args.heads + head), row + 1);
         }
       }
       on.ops.attend_vectors(

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -97,6 +98,17 @@ std::vector<float> attend_prompt(Backend& backend, const Prompt& of) {
   return out;
 }
 
+// [rows, heads]
+std::vector<float> prompt_log_sums(Backend& backend, const Prompt& of) {
+  std::vector<float> out(of.q.size());
+  std::vector<float> log_sums(static_cast<size_t>(of.rows * of.shape.heads), NAN);
+  const KvRows kv(backend, of);
+  AttendPromptArgs args = prompt_args(of, kv, of.q.data(), out.data());
+  args.log_sum_exp = log_sums.data();
+  backend.attend_prompt(args);
+  return log_sums;
+}
+
 // The prompt's K and V in KV blocks; slots that nobody wrote hold NaN.
 struct Blocks {
   std::vector<std::vector<std::byte>> bytes;
@@ -141,7 +153,8 @@ std::vector<float> attend_rows(Backend& backend, const Prompt& of, const Blocks&
   return out;
 }
 
-void expect_near_reference(const Prompt& of, int64_t row, const float* got) {
+// Row `row`'s out [heads * head_dim] and log-sum-exp [heads].
+void expect_near_reference(const Prompt& of, int64_t row, const float* got, const float* log_sum) {
   const Shape& shape = of.shape;
   const int64_t group = shape.heads / shape.kv_heads;
   for (int64_t head = 0; head < shape.heads; ++head) {
@@ -158,11 +171,45 @@ void expect_near_reference(const Prompt& of, int64_t row, const float* got) {
     const double bound = 6 * (2 * score + (static_cast<double>(row) + 20) * kEps);
     for (int64_t e = 0; e < shape.head_dim; ++e) {
       const double is = static_cast<double>(got[head * shape.head_dim + e]);
-      ASSERT_LE(std::fabs(is - want[static_cast<size_t>(e)]), bound)
+      ASSERT_LE(std::fabs(is - want.out[static_cast<size_t>(e)]), bound)
           << shape.text() << " row " << row << " head " << head << " at " << e << ": want "
-          << want[static_cast<size_t>(e)] << ", got " << is;
+          << want.out[static_cast<size_t>(e)] << ", got " << is;
     }
+    ASSERT_NEAR(static_cast<double>(log_sum[head]), want.log_sum_exp, 2 * score + bound)
+        << shape.text() << " row " << row << " head " << head;
   }
+}
+
+struct Part {
+  std::vector<float> out;
+  std::vector<float> log_sum_exp;
+};
+
+// Row `row`'s queries over the first `slots` slots of the blocks.
+Part attend_part(Backend& backend, const Prompt& of, int64_t row, const std::byte* const* blocks,
+                 int64_t slots) {
+  const int64_t width = of.shape.q_width();
+  Part part = {std::vector<float>(static_cast<size_t>(width), NAN),
+               std::vector<float>(static_cast<size_t>(of.shape.heads), NAN)};
+  const AttendRow args = {of.q.data() + row * width, part.out.data(), blocks, slots,
+                          part.log_sum_exp.data()};
+  backend.attend({{&args, 1}, of.shape.heads, of.shape.kv(), of.shape.scale()});
+  return part;
+}
+
+// The two of disjoint slots as one.
+Part merged(const Part& a, const Part& b, int64_t head_dim) {
+  Part both = a;
+  for (size_t i = 0; i < both.out.size(); ++i) {
+    const size_t head = i / static_cast<size_t>(head_dim);
+    const float least = std::min(a.log_sum_exp[head], b.log_sum_exp[head]);
+    const float most = std::max(a.log_sum_exp[head], b.log_sum_exp[head]);
+    const float all = most + std::log1p(std::exp(least - most));
+    both.out[i] = a.out[i] * std::exp(a.log_sum_exp[head] - all) +
+                  b.out[i] * std::exp(b.log_sum_exp[head] - all);
+    both.log_sum_exp[head] = all;
+  }
+  return both;
 }
 
 // Instruction set, bits of the KV cache.
@@ -183,8 +230,10 @@ TEST_P(Attend, PromptMatchesReference) {
     for (const int64_t rows : {1, 63, 64, 65, 130}) {
       const Prompt of = prompt(cut(shape), rows, 3);
       const auto out = attend_prompt(*backend, of);
+      const auto log_sums = prompt_log_sums(*backend, of);
       for (const int64_t row : {int64_t{0}, rows / 2, rows - 1}) {
-        expect_near_reference(of, row, out.data() + row * shape.q_width());
+        expect_near_reference(of, row, out.data() + row * shape.q_width(),
+                              log_sums.data() + row * shape.heads);
       }
     }
   }
@@ -196,8 +245,23 @@ TEST_P(Attend, RowsMatchReference) {
     const Prompt of = prompt(cut(shape), 200, 4);
     const Blocks blocks = blocks_of(*backend, of);
     for (const int64_t row : {0, 1, 62, 63, 64, 127, 128, 199}) {
-      const auto out = attend_rows(*backend, of, blocks, {row});
-      expect_near_reference(of, row, out.data());
+      const Part all = attend_part(*backend, of, row, blocks.pointers.data(), row + 1);
+      expect_near_reference(of, row, all.out.data(), all.log_sum_exp.data());
+    }
+  }
+}
+
+TEST_P(Attend, PartsMergeByTheirLogSumExp) {
+  const auto backend = Attend::backend();
+  for (const Shape& shape : kShapes) {
+    const Prompt of = prompt(cut(shape), 200, 12);
+    const Blocks blocks = blocks_of(*backend, of);
+    const std::byte* const* at = blocks.pointers.data();
+    for (const int64_t cut_at : {1, 2, 3}) {
+      const Part both = merged(
+          attend_part(*backend, of, 199, at, cut_at * kBlockSlots),
+          attend_part(*backend, of, 199, at + cut_at, 200 - cut_at * kBlockSlots), shape.head_dim);
+      expect_near_reference(of, 199, both.out.data(), both.log_sum_exp.data());
     }
   }
 }

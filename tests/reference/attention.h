@@ -9,10 +9,15 @@
 
 namespace transload::reference {
 
+struct Attended {
+  std::vector<double> out;  // [head_dim]
+  double log_sum_exp = 0;   // of the scores
+};
+
 // softmax(q . k[s] * scale) v over s < slots; k(s) and v(s) give rows of head_dim numbers.
-inline std::vector<double> attend(const float* q, const std::function<const float*(int64_t)>& k,
-                                  const std::function<const float*(int64_t)>& v, int64_t slots,
-                                  int64_t head_dim, double scale) {
+inline Attended attend(const float* q, const std::function<const float*(int64_t)>& k,
+                       const std::function<const float*(int64_t)>& v, int64_t slots,
+                       int64_t head_dim, double scale) {
   std::vector<double> scores(static_cast<size_t>(slots));
   for (int64_t s = 0; s < slots; ++s) {
     for (int64_t e = 0; e < head_dim; ++e) {
@@ -30,7 +35,7 @@ inline std::vector<double> attend(const float* q, const std::function<const floa
       out[static_cast<size_t>(e)] += p * static_cast<double>(v(s)[e]);
   }
   for (double& value : out) value /= sum;
-  return out;
+  return {out, maximum + std::log(sum)};
 }
 
 }  // namespace transload::reference
