@@ -11,7 +11,7 @@ import unittest
 
 from measured import (MIB, MeasuredTest, cached_bytes, file_bytes, forget, model_files,
                       token_requests)
-from support import interrupt, main, tiny, wait_for
+from support import MODEL, interrupt, main, needs_model, tiny, wait_for
 from system import deny_io_uring
 
 SHAPE = "512,4,8,2048,4096"  # 42 MB in float16
@@ -87,6 +87,16 @@ class Source(DiskTest):
         self.assertEqual(sorted(flags), model_files(model))
         for path, mode in flags.items():
             self.assertEqual(mode & os.O_ACCMODE, os.O_RDONLY, path)
+
+    @needs_model
+    def test_opening_reads_no_weights(self):
+        model = self.path("model.gguf")
+        shutil.copy(MODEL, model)
+        forget(model)
+        if cached_bytes(model) > MIB:
+            self.skipTest("this file system keeps files in memory")
+        self.check_status(self.transload("inspect", model))
+        self.assertLess(cached_bytes(model), 4 * MIB)  # 1.7 MB of it are the header
 
     def test_reading_leaves_the_page_cache_alone(self):
         model = self.synth("1024,8,16,4096,4096")  # 290 MB
