@@ -7,11 +7,11 @@ import copy
 import json
 import os
 import subprocess
-import sys
 import unittest
 
 import batch_test
 from batch_test import CHAT, COMPLETION, request, user
+from support import python_with
 
 SCHEMA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "openai",
                       "batch_output.schema.json")
@@ -23,15 +23,6 @@ for line in sys.stdin:
     error = next(validator.iter_errors(json.loads(line)), None)
     print(json.dumps(error and f"{error.json_path}: {error.message}"))
 """
-
-
-def python_with(module):
-    """An interpreter that has the module: this one or the system's; None without."""
-    for python in (sys.executable, "/usr/bin/python3"):
-        found = subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False)
-        if found.returncode == 0:
-            return python
-    return None
 
 
 def findings(records):

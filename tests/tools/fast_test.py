@@ -1,13 +1,17 @@
-"""--compute fast keeps the quality of float32: the real model's codes, and tiny models in bfloat16 and float32."""
+"""--compute fast keeps the quality of float32: the real model in codes and in 16 bits, and tiny
+models in bfloat16 and float32."""
 
 import json
 import os
 import shutil
 import struct
+import subprocess
+import unittest
 
-from support import (MODEL, CommandTest, main, needs_model, prompt_ids, read_json, read_records,
-                     tiny)
+from support import (MODEL, CommandTest, main, needs_model, prompt_ids, python_with, read_json,
+                     read_records, tiny)
 
+GGUF_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gguf_file.py")
 MARGIN = 0.05  # between the two best logits; below, 16 bits may choose otherwise
 SPREAD = ["--weights", "20/40/40", "--kv", "40/60/0", "--batch-size", 3, "--num-batches", 2]
 CODE_MARGIN = 0.5  # the same for rows rounded to 8-bit codes; 0.30 is the largest seen
@@ -45,28 +49,13 @@ class Codes(CommandTest):
               "first that differs from the reference")
 
 
-class Plain(CommandTest):
-    """Weights that are no codes: in float32 as in tests/data, and in bfloat16."""
+class Uncoded(CommandTest):
+    """Weights that are no codes."""
 
-    def test_greedy_tokens_equal_those_of_float32_up_to_the_first_small_margin(self):
-        for what, model_of in (("float32", tiny), ("bfloat16", self.narrowed)):
-            compared = 0
-            for name in ("llama-gqa-tied", "opt-preln", "opt-350m-style", "gpt-neox-sequential"):
-                with self.subTest(model=name, weights=what):
-                    compared += self.compare(model_of(name))
-            self.assertGreater(compared, 500, what)
-
-    def narrowed(self, name):
-        return to_bfloat16(tiny(name), self.path(name))
-
-    def compare(self, model):
-        """The number of tokens compared."""
-        requests = [{"id": seed, "prompt_token_ids": prompt_ids(seed, 20), "max_tokens": 60,
-                     "ignore_eos": True, "logprobs": 2} for seed in range(8)]
+    def compare(self, model, requests, *flags):
+        """Tokens of float32 and fast up to the first small margin: how many there are."""
         want = read_records(self.generate(model, requests, "--compute", "float32"))
-        fast = self.generate(model, requests, "--compute", "fast")
-        self.check_same_lines(fast, self.generate(model, requests, "--compute", "fast", *SPREAD))
-        got = read_records(fast)
+        got = read_records(self.generate(model, requests, "--compute", "fast", *flags))
         compared = 0
         for request in requests:
             record = want[request["id"]]
@@ -76,6 +65,47 @@ class Plain(CommandTest):
             self.assertEqual(got[request["id"]]["token_ids"][:sure], record["token_ids"][:sure])
             compared += sure
         return compared
+
+
+class Plain(Uncoded):
+    """Tiny models in float32, as in tests/data, and in bfloat16."""
+
+    REQUESTS = [{"id": seed, "prompt_token_ids": prompt_ids(seed, 20), "max_tokens": 60,
+                 "ignore_eos": True, "logprobs": 2} for seed in range(8)]
+
+    def test_greedy_tokens_equal_those_of_float32_up_to_the_first_small_margin(self):
+        for what, model_of in (("float32", tiny), ("bfloat16", self.narrowed)):
+            compared = 0
+            for name in ("llama-gqa-tied", "opt-preln", "opt-350m-style", "gpt-neox-sequential"):
+                with self.subTest(model=name, weights=what):
+                    model = model_of(name)
+                    compared += self.compare(model, self.REQUESTS)
+                    self.check_same_lines(self.generate(model, self.REQUESTS),
+                                          self.generate(model, self.REQUESTS, *SPREAD))
+            self.assertGreater(compared, 500, what)
+
+    def narrowed(self, name):
+        return to_bfloat16(tiny(name), self.path(name))
+
+
+@needs_model
+@unittest.skipUnless(python_with("numpy"), "needs python3-numpy")
+class Halves(Uncoded):
+    """The real model in 16 bits, whose rows are rounded to bfloat16 where the processor can."""
+
+    def test_greedy_tokens_equal_those_of_float32_up_to_the_first_small_margin(self):
+        requests = [{"id": item["id"], "prompt_token_ids": item["prompt_ids"], "ignore_eos": True,
+                     "max_tokens": len(item["greedy_ids"]), "logprobs": 2}
+                    for item in read_json("smollm2", "generate.json")["items"]]
+        for dtype in ("F16", "BF16"):
+            model = self.fresh(".gguf")
+            subprocess.run([python_with("numpy"), GGUF_FILE, MODEL, model, dtype], check=True)
+            for bits in (16, 32):
+                with self.subTest(weights=dtype, kv_bits=bits):
+                    compared = self.compare(model, requests, "--kv-bits", bits)
+                    self.assertGreater(compared, 200)
+                    print(f"{dtype}, KV cache in {bits} bits: {compared} tokens, all equal")
+            os.remove(model)
 
 
 def first_difference(want, got):

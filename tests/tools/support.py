@@ -61,6 +61,15 @@ def environment(**extra):
             if key.endswith("SAN_OPTIONS")}, **extra}
 
 
+def python_with(module):
+    """An interpreter that has the module: this one or the system's; None without."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        found = subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False)
+        if found.returncode == 0:
+            return python
+    return None
+
+
 class CommandTest(unittest.TestCase):
     """A temporary folder a test, and the command."""
 
