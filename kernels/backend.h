@@ -171,10 +171,18 @@ struct LogitStats {
   int32_t best = -1;  // token of the largest logit, the smallest token on ties
 };
 
+// How matmul multiplies rows of x by weights of a format.
+struct Product {
+  // What both are rounded to: "float32", "bfloat16", "8-bit codes" (the weights' as they are).
+  std::string_view numbers;
+  std::string_view instructions;  // "AVX-512-VNNI"
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual std::string description() const = 0;  // instruction set, threads
+  virtual std::string description() const = 0;  // "cpu, fast, avx512"
+  virtual Product product(quant::Format format) const = 0;
 
   virtual void matmul(const MatmulArgs& args) = 0;
   virtual void norm(const NormArgs& args) = 0;

@@ -1,5 +1,6 @@
 #include "engine/executor/performer.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,6 +46,17 @@ offload::DiskOptions disk_options(const PerformerOptions& options, offload::Rate
 }
 
 }  // namespace
+
+std::string arithmetic(const kernels::Backend& backend, const layout::Model& model) {
+  std::vector<std::string> parts;
+  for (const layout::Weight& weight : model.weights) {
+    if (!layout::is_matrix(weight.role)) continue;
+    std::string part =
+        fmt::format("{} in {}", quant::name(weight.format), backend.product(weight.format).numbers);
+    if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
+  }
+  return fmt::format("{} ({})", backend.description(), fmt::join(parts, ", "));
+}
 
 Performer::Performer(const layout::Model& model, const planner::Plan& plan,
                      const planner::Footprint& needs, const PerformerOptions& options)
@@ -116,6 +128,11 @@ Performer::Performer(const layout::Model& model, const planner::Plan& plan,
     stats_.resize(static_cast<size_t>(needs.head_rows));
   }
   load_vectors();
+}
+
+std::string Performer::compute_description() const {
+  return fmt::format("{}, {} thread{}", arithmetic(*device_, model_), plan_.threads,
+                     plan_.threads == 1 ? "" : "s");
 }
 
 Performer::~Performer() = default;

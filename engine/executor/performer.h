@@ -30,6 +30,10 @@ struct PerformerOptions {
   ActivationLog* activations = nullptr;   // --dump-activations
 };
 
+// "cpu, fast, avx512 (Q4_1 in 8-bit codes)": decides the bits of an answer beside model, job and
+// settings.
+std::string arithmetic(const kernels::Backend& backend, const layout::Model& model);
+
 // Holds the tiers' memory and the backends and performs tasks in it. A lane's calls come from one
 // thread; different lanes at the same time touch different bytes, which the tasks' dependencies see
 // to. Sequences are written by the driver between sweeps only.
@@ -53,7 +57,7 @@ class Performer : public TaskRunner {
   // The bytes of a use (for tests that poison what is released); empty for buffers without memory.
   std::span<std::byte> bytes_of(planner::Buffer buffer, int64_t begin, int64_t end);
   std::string disk_description() const { return read_lane_->description(); }
-  std::string compute_description() const { return device_->description(); }
+  std::string compute_description() const;
   const TierMemory& memory() const { return memory_; }
   int64_t spill_bytes_written() const { return spill_bytes_written_; }
 

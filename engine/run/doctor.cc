@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -60,12 +61,20 @@ Json examine_cpu(const DoctorOptions& options) {
   for (const auto set : kernels::cpu::available_instructions())
     sets.push_back(kernels::cpu::name(set));
   const auto backend = kernels::make_cpu_backend(
-      {.threads = options.threads, .max_cols = 64, .instructions = options.instructions});
+      {.max_cols = 1, .instructions = options.instructions, .compute = kernels::Compute::kFast});
+  Json products;
+  for (int i = 0; i < quant::kFormats; ++i) {
+    const auto format = static_cast<quant::Format>(i);
+    const kernels::Product product = backend->product(format);
+    products[std::string(quant::name(format))] =
+        fmt::format("{} by {}", product.numbers, product.instructions);
+  }
   return {{"processor", line_of("/proc/cpuinfo", "model name")},
           {"cores", std::thread::hardware_concurrency()},
           {"features", features()},
           {"instruction_sets", sets},
-          {"kernels", backend->description()}};
+          {"kernels", fmt::format("{}, {} threads", backend->description(), options.threads)},
+          {"products", products}};
 }
 
 Json examine_memory(const DoctorOptions& options) {
@@ -190,14 +199,24 @@ nlohmann::ordered_json examine(const DoctorOptions& options) {
   return report;
 }
 
+// A line for each product, with the formats that it multiplies.
+std::string products_text(const Json& products) {
+  std::map<std::string, std::string> formats;
+  for (const auto& [format, product] : products.items()) formats[text_of(product)] += " " + format;
+  std::string text;
+  for (const auto& [product, names] : formats)
+    text += fmt::format("          products in {}:{}\n", product, names);
+  return text;
+}
+
 std::string doctor_text(const nlohmann::ordered_json& report) {
   const Json &cpu = report["cpu"], &memory = report["memory"], &chat = report["chat"];
   std::string text = fmt::format(
-      "cpu       {}, {} cores\n          features: {}\n          kernels: {} (of: {})\n"
+      "cpu       {}, {} cores\n          features: {}\n          kernels: {} (of: {})\n{}"
       "memory    {} free, {} of it can be page-locked\n",
       text_of(cpu["processor"]), text_of(cpu["cores"]), joined(cpu["features"]),
-      text_of(cpu["kernels"]), joined(cpu["instruction_sets"]), bytes_of(memory["free_bytes"]),
-      bytes_of(memory["pinnable_bytes"]));
+      text_of(cpu["kernels"]), joined(cpu["instruction_sets"]), products_text(cpu["products"]),
+      bytes_of(memory["free_bytes"]), bytes_of(memory["pinnable_bytes"]));
   text += disk_text(report["disk"]);
   text += fmt::format("chat      {}: {}\n", chat["works"].get<bool>() ? "works" : "does not work",
                       text_of(chat["reason"]));

@@ -120,6 +120,12 @@ int64_t kv_bits(const RunOptions& options) {
   return options.plan ? options.plan->kv_bits : options.wishes.kv_bits;
 }
 
+std::string arithmetic(const LoadedModel& loaded, const RunOptions& options) {
+  const auto backend = kernels::make_cpu_backend(
+      {.max_cols = 1, .instructions = options.instructions, .compute = options.compute});
+  return arithmetic(*backend, loaded.model);
+}
+
 planner::Placement choose_plan(const LoadedModel& loaded, const RunOptions& options,
                                const planner::Workload& workload, const JobMemory& job) {
   planner::Placement placement = place_or_read(loaded, options, workload);

@@ -41,6 +41,9 @@ struct LoadedModel {
 };
 LoadedModel load(const std::string& path);
 
+// That of the backend a run gets, see performer.h.
+std::string arithmetic(const LoadedModel& loaded, const RunOptions& options);
+
 // Width of the KV cache's numbers: of --plan's plan, or as wished for. It changes the answers.
 int64_t kv_bits(const RunOptions& options);
 

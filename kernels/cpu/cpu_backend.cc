@@ -96,15 +96,19 @@ class CpuBackend : public Backend {
         worker_floats_(worker_floats(options)),
         scratch_(allocate_scratch(cpu_scratch_bytes(options))),
         workers_(options.threads) {
-    for (size_t i = 0; i < storage_ops_.size(); ++i) {
+    for (size_t i = 0; i < storage_ops_.size() && compute_ == Compute::kFast; ++i) {
       storage_ops_[i] = cpu::storage_ops(static_cast<quant::Format>(i), set);
     }
   }
 
   std::string description() const override {
     return "cpu, " + std::string(compute_ == Compute::kFast ? "fast, " : "") +
-           std::string(name(set_)) + ", " + std::to_string(workers_.threads()) +
-           (workers_.threads() == 1 ? " thread" : " threads");
+           std::string(name(set_));
+  }
+
+  Product product(quant::Format format) const override {
+    const cpu::StorageOps& ops = storage_ops_[static_cast<size_t>(format)];
+    return ops.multiply_panel != nullptr ? ops.product : Product{"float32", name(set_)};
   }
 
   void matmul(const MatmulArgs& args) override;
@@ -241,7 +245,7 @@ void CpuBackend::matmul(const MatmulArgs& args) {
     check(slice.cols > 0 && slice.cols <= max_cols_, "a weight row is longer than max_cols");
     check(quant::row_bytes(slice.format, slice.cols) > 0, "whole blocks");
   }
-  if (compute_ == Compute::kFast && !args.slices.empty()) {
+  if (!args.slices.empty()) {
     const cpu::StorageOps& ops = storage_ops_[static_cast<size_t>(args.slices[0].format)];
     if (ops.multiply_panel != nullptr) return multiply_from_storage(args, ops);
   }

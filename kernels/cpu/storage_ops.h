@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/backend.h"
 #include "kernels/cpu/instructions.h"
 #include "quant/format.h"
 
@@ -52,6 +53,7 @@ struct StoragePanelArgs {
 struct StorageOps {
   void (*prepare_row)(const float* x, int64_t cols, std::byte* out) = nullptr;
   void (*multiply_panel)(const StoragePanelArgs& args) = nullptr;
+  Product product;
 };
 
 // Rows of x in int8 codes, a scale a group: [cols] codes, then GroupTerms a group. AVX2.

@@ -46,8 +46,10 @@ TEST(Instructions, WhatIsUnknownOrMissingIsRefusedByName) {
 }
 
 TEST(CpuBackend, SaysWhatItComputesWith) {
-  EXPECT_EQ(cpu_backend("baseline", 1)->description(), "cpu, baseline, 1 thread");
-  EXPECT_EQ(cpu_backend("baseline", 2)->description(), "cpu, baseline, 2 threads");
+  const auto plain = cpu_backend("baseline", 2);
+  EXPECT_EQ(plain->description(), "cpu, baseline");
+  EXPECT_EQ(plain->product(quant::Format::kQ4_1).numbers, "float32");
+  EXPECT_EQ(plain->product(quant::Format::kQ4_1).instructions, "baseline");
   const auto best = cpu::available_instructions().back();
   EXPECT_THAT(cpu_backend("")->description(), HasSubstr(std::string(name(best))));
 }

@@ -68,6 +68,16 @@ class Doctor(unittest.TestCase):
         self.assertFalse(report["chat"]["works"])
         self.assertIn("/nowhere/py", report["chat"]["reason"])
         self.assertIn("baseline", report["cpu"]["kernels"])
+        self.assertEqual({*report["cpu"]["products"].values()}, {"float32 by baseline"})
+
+    def test_says_what_multiplies_each_format(self):
+        report = json.loads(self.doctor("--json"))["cpu"]
+        self.assertIn("fast", report["kernels"])
+        sets, products = report["instruction_sets"], report["products"]
+        self.assertRegex(products["F32"], "^float32 by ")
+        self.assertEqual("8-bit codes by " in products["Q4_1"], "avx2" in sets)
+        self.assertEqual("bfloat16 by " in products["F16"], "avx512_bf16" in report["features"])
+        self.assertIn("products in " + products["Q8_0"], self.doctor())
 
     def test_an_engine_that_is_denied_is_named_with_the_reason(self):
         done = subprocess.run([TRANSLOAD, "doctor", "--disk-dir", self.folder, "--json"],

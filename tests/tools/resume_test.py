@@ -159,8 +159,8 @@ class Refused(ResumeTest):
         self.assertEqual(status, 75, err)
         self.before = read_lines(self.output)
 
-    def check_refused(self, name, command):
-        result = self.check_status(self.transload(*command), 2)
+    def check_refused(self, name, command, **extra):
+        result = self.check_status(self.transload(*command, **extra), 2)
         self.assertRegex(result.err, rf"error \[usage\]: .*another run: .*\b{name} was ")
         self.assertEqual(read_lines(self.output), self.before, "a refused run wrote")
 
@@ -171,6 +171,9 @@ class Refused(ResumeTest):
         for name, value in changes.items():
             with self.subTest(name):
                 self.check_refused(name, self.command(f"--{name.replace('_', '-')}", value))
+
+    def test_other_instructions_are_named(self):
+        self.check_refused("instructions", self.command(), TRANSLOAD_CPU="baseline")
 
     def test_a_changed_job_is_named(self):
         changed = requests()
