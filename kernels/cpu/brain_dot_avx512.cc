@@ -16,7 +16,9 @@ HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16
 namespace transload::kernels::cpu {
 namespace {
 
+// Rows of x whose sums stay in registers while W is brought, with two vectors of W and with one.
 using FewRows = std::make_index_sequence<8>;
+using FewRowsOfOne = std::make_index_sequence<16>;
 constexpr int kTile = 8;  // rows of x that share a pass over two vectors of W
 constexpr int64_t kLanes = 16;
 
@@ -38,7 +40,7 @@ int64_t pairs(int64_t cols) { return (cols + kStep - 1) / kStep * (kStep / 2); }
 template <int kM, int kV>
 [[gnu::always_inline]] inline void add_pairs(const std::byte* x, int64_t row_bytes,
                                              const __m512i (&w)[kV], __m512 (&sums)[kM][kV]) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int m = 0; m < kM; ++m) {
     const __m512i of = broadcast(x + m * row_bytes);
 #pragma GCC unroll 2
@@ -49,7 +51,7 @@ template <int kM, int kV>
 template <int kM, int kV>
 void store_tile(const StoragePanelArgs& args, const RowVector* rows, int64_t first_x,
                 const __m512 (&sums)[kM][kV]) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int m = 0; m < kM; ++m) {
 #pragma GCC unroll 2
     for (int v = 0; v < kV; ++v) store_sums<Brain512>(args, rows[v], first_x + m, sums[m][v]);
@@ -64,7 +66,7 @@ void multiply_tile(const StoragePanelArgs& args, const RowVector* rows, int64_t 
   const int64_t row_bytes = x_row_bytes(args.cols);
   const std::byte* x = args.x + first_x * row_bytes;
   __m512 sums[kM][kV];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int m = 0; m < kM; ++m) {
 #pragma GCC unroll 2
     for (int v = 0; v < kV; ++v) sums[m][v] = _mm512_setzero_ps();
@@ -135,15 +137,19 @@ void multiply_rows(const StoragePanelArgs& args, const RowVector* rows,
 template <quant::Format kFormat>
 void multiply_format(const StoragePanelArgs& args) {
   const int64_t row_bytes = 2 * args.cols;
-  for (int64_t row = 0; row < args.rows; row += 2 * kLanes) {
+  const bool one_by_one = args.m > static_cast<int64_t>(FewRows::size()) &&
+                          args.m <= static_cast<int64_t>(FewRowsOfOne::size());
+  for (int64_t row = 0; row < args.rows;) {
     RowVector rows[2];
     rows[0] = row_vector<Brain512>(args, row_bytes, row);
-    if (args.rows - row <= kLanes) {
-      multiply_rows<kFormat, 1>(args, rows, FewRows());
-    } else {
-      rows[1] = row_vector<Brain512>(args, row_bytes, row + kLanes);
-      multiply_rows<kFormat, 2>(args, rows, FewRows());
+    row += kLanes;
+    if (one_by_one || row >= args.rows) {
+      multiply_rows<kFormat, 1>(args, rows, FewRowsOfOne());
+      continue;
     }
+    rows[1] = row_vector<Brain512>(args, row_bytes, row);
+    row += kLanes;
+    multiply_rows<kFormat, 2>(args, rows, FewRows());
   }
 }
 

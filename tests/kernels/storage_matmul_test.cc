@@ -205,7 +205,7 @@ TEST_P(StorageMatmul, ARowsBitsDoNotDependOnItsCompany) {
     const Matrix w = whole_blocks(format, 45, 96, 1);
     const Inputs all = inputs(150, w, true, 2);
     const auto together = multiply(*backend, all, w, {w.slice(0, w.rows)});
-    for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 17, 70, 129}) {
+    for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 70, 129}) {
       for (int64_t first = 0; first + m <= 150; first += m) {
         const Inputs part = {
             {all.x.begin() + first * w.cols, all.x.begin() + (first + m) * w.cols}, all.bias, m};
