@@ -8,109 +8,17 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 import unittest
+import unittest.mock
+
+from compare_fakes import Fakes  # finds the modules of tools/compare
+import report
+import rounds
+import run
+import summary
 
 TRANSLOAD = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 else "transload")
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-sys.path.insert(0, os.path.join(ROOT, "tools", "compare"))
-import environment  # noqa: E402
-import peer_list  # noqa: E402
-import report  # noqa: E402
-import rounds  # noqa: E402
-import run  # noqa: E402
-import summary  # noqa: E402
-
 MB = 10**6
-# A peer whose settings say what it does: rate and peak_mb by batch, end, ids.
-FAKE = '''
-import json, os, signal, subprocess, sys, time
-GROUP = {group!r}
-FORM = "source"
-VARIANTS = {variants!r}
-if __name__ == "__main__":
-    with open(sys.argv[1]) as file:
-        job = json.load(file)
-    batch, settings = len(job["prompts"]), job["settings"]
-    with open(settings["log"], "a") as file:
-        file.write(job["peer"] + " " + str(batch) + "\\n")
-    end = settings.get("end")
-    print("some words of the package")
-    if end == "signal":
-        print("cannot go on", file=sys.stderr, flush=True)
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if end == "hang":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", settings["log"]])
-        time.sleep(600)
-    if end == "status":
-        print("first", "last words", sep="\\n", file=sys.stderr)
-        sys.exit(3)
-    tokens = batch * job["new_tokens"]
-    ids = [[p * 100 + i for i in range(job["new_tokens"])] for p in range(batch)]
-    for prompt, token in settings.get("wrong", []):
-        ids[prompt][token] = -1
-    print(json.dumps({{
-        "seconds": tokens / settings.get("rate", {{}}).get(str(batch), 10.0), "prefill_s": 0.1,
-        "tokens": tokens, "peak_bytes": settings.get("peak_mb", {{}}).get(str(batch), 50) * 10**6,
-        "read_bytes": 0, "caches": "kept", "versions": {{"fake": "1.0"}}, "settings": {{}},
-        "token_ids": ids}}))
-'''
-
-
-class NoModels:
-    """Gives the peers the model as it is."""
-
-    def form(self, source, form, dtype=None):
-        return source, None
-
-
-class FailingEnvironment(environment.Environment):
-    """Nothing can be installed."""
-
-    def install(self, name):
-        return None if name is None else "not installed: no such package"
-
-
-class Fakes(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="transload-")
-        self.addCleanup(folder.cleanup)
-        self.folder, self.said = folder.name, []
-        self.peers_folder = os.path.join(self.folder, "peers")
-        os.mkdir(self.peers_folder)
-        self.log, self.variants = os.path.join(self.folder, "log"), {}
-
-    def fake(self, name, group=None, **settings):
-        variants = {name: {"log": self.log, **settings}}
-        path = os.path.join(self.peers_folder, f"{name.replace('-', '_')}_peer.py")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(FAKE.format(group=group, variants=variants))
-
-    def plan(self, names, batches=(1,), count=1, **options):
-        peers = peer_list.find(self.peers_folder)
-        prompts = [[1, 2, 3]] * max(batches)
-        return rounds.Plan([peers[name] for name in names], list(batches), count, 1, 4, prompts,
-                           "job", **options)
-
-    def run_plan(self, plan):
-        """(cells by (peer, batch), what ran: "peer batch" a run)."""
-        if os.path.exists(self.log):
-            os.remove(self.log)
-        runner = rounds.Runner(plan, "model", rounds.Results(self.results),
-                               FailingEnvironment(self.folder), NoModels(), "transload",
-                               os.path.join(self.folder, "work"), self.said.append)
-        cells = summary.cells(runner.run(), plan, runner.left_out)
-        return {(cell.peer, cell.batch): cell for cell in cells}, self.ran()
-
-    def ran(self):
-        if not os.path.exists(self.log):
-            return []
-        with open(self.log, encoding="utf-8") as file:
-            return file.read().splitlines()
-
-    @property
-    def results(self):
-        return os.path.join(self.folder, "results.jsonl")
 
 
 class Rounds(Fakes):
@@ -297,6 +205,43 @@ class Reports(Fakes):
         self.assertEqual(gate.check([cell("p", 4, 1.0, 100)])[0][0], False)
 
 
+class RequiredPeers(Fakes):
+    GATE = summary.Gate(1.5, 1.0, at_each_batch=True, required=("p", "q"))
+
+    def check(self, names=("transload-fast", "p", "q"), batches=(1,), gate=GATE, **options):
+        self.fake("transload-fast", rate={"1": 40.0, "2": 40.0})
+        self.fake("p")
+        cells, _ = self.run_plan(self.plan(list(names), batches, **options))
+        return gate.check(cells.values())
+
+    def test_nothing_holds_where_one_could_not_run(self):
+        self.fake("q", end="status")
+        for at_each_batch, where in ((True, "batch 1"), (False, "each at its best batch")):
+            gate = dataclasses.replace(self.GATE, at_each_batch=at_each_batch)
+            self.assertEqual(self.check(gate=gate), [
+                (False, f"{where}: not measured: q: exit status 3: last words")])
+
+    def test_one_that_cannot_be_installed_is_named(self):
+        self.fake("q", group="torch")
+        self.assertEqual(self.check(), [
+            (False, "batch 1: not measured: q: not installed: no such package")])
+
+    def test_one_that_was_not_asked_for_is_named(self):
+        self.assertEqual(self.check(names=("transload-fast", "p")), [
+            (False, "batch 1: not measured: q: not among the peers")])
+
+    def test_a_slow_one_may_be_left_out(self):
+        self.fake("q", rate={"1": 1.0, "2": 1.0})
+        checks = self.check(batches=(1, 2), contenders=0.5)
+        self.assertEqual([held for held, _ in checks], [True, True], checks)
+
+    def test_one_over_the_memory_limit_may_be_left_out(self):
+        self.fake("q", peak_mb={"1": 101, "2": 101})
+        gate = dataclasses.replace(self.GATE, at_each_batch=False)
+        checks = self.check(batches=(1, 2), gate=gate, limit_bytes=100 * MB)
+        self.assertEqual([held for held, _ in checks], [True], checks)
+
+
 class Command(Fakes):
     def compare(self, *arguments, status=0):
         out, err = io.StringIO(), io.StringIO()
@@ -318,6 +263,24 @@ class Command(Fakes):
         self.assertEqual(out, "batch 4: 3 rounds of transload-fast, transformers-float32, "
                               "transformers-bfloat16, llama.cpp\n")
         self.assertEqual(os.listdir(self.folder), ["peers"])
+
+    def test_a_gate_that_was_not_measured_is_an_exit_status(self):
+        self.fake("transload-fast", rate={"1": 40.0})
+        self.fake("p")
+        gate = summary.Gate(1.5, 1.0, at_each_batch=True, required=("p",))
+        arguments = [*self.model(), "--batches", "1", "--peers-folder", self.peers_folder, "--gate",
+                     "fake", "--fresh"]
+        with unittest.mock.patch.dict(run.GATES, {"fake": ({"peers": "transload-fast,p",
+                                                            "rounds": 1}, gate)}):
+            out, _ = self.compare(*arguments)
+            self.assertIn("gate fake: batch 1: transload-fast", out)
+            self.fake("p", end="status")
+            out, _ = self.compare(*arguments, status=1)
+        self.assertIn("gate fake: batch 1: not measured: p: exit status 3: last words\n", out)
+
+    def test_every_gate_requires_the_peers_that_it_runs(self):
+        for presets, gate in run.GATES.values():
+            self.assertEqual({gate.ours, *gate.required}, set(presets["peers"].split(",")))
 
     def test_transload_is_a_peer(self):
         out, err = self.compare(*self.model(), "--peers", "transload-float32,transload-fast",

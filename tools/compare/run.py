@@ -8,7 +8,7 @@
 Makes a virtual environment with the peers' real packages, pinned, in $TRANSLOAD_CACHE/compare (6 GB
 with PyTorch), then runs each peer in a process of its own, all in turn, round by round. Writes
 NAME.txt, .md, .csv, .json and .svg, and NAME.jsonl with every run: what that has is not run again
-unless --fresh says so. Exit status: 0, or 1 where a gate was missed."""
+unless --fresh says so. Exit status: 0, or 1 where a gate was missed or not measured."""
 
 import argparse
 import dataclasses
@@ -34,12 +34,14 @@ GATES = {
     "memory": ({"peers": "transload-fast,transformers-float32,transformers-bfloat16,llama.cpp",
                 "batches": "1,4,16,64", "prompt_tokens": 512, "new_tokens": 32, "rounds": 3,
                 "contenders": 0.5},
-               summary.Gate(1.5, 0.5, at_each_batch=True)),
+               summary.Gate(1.5, 0.5, at_each_batch=True, required=(
+                   "transformers-float32", "transformers-bfloat16", "llama.cpp"))),
     "larger": ({"peers": "accelerate-disk-bfloat16,accelerate-disk-float16,transload-fast",
                 "batches": "4,8,16", "prompt_tokens": 128, "new_tokens": 8, "rounds": 3,
                 "contenders": 0.5, "memory": "accelerate-disk-bfloat16", "model": "opt",
                 "drop_caches": True},
-               summary.Gate(4.0, 1.0, at_each_batch=False)),
+               summary.Gate(4.0, 1.0, at_each_batch=False, required=(
+                   "accelerate-disk-bfloat16", "accelerate-disk-float16"))),
 }
 DEFAULTS = {"peers": "all", "batches": "1,4", "prompt_tokens": 512, "new_tokens": 32, "rounds": 3,
             "contenders": 0.0, "memory": None, "model": None, "drop_caches": False}

@@ -29,7 +29,8 @@ class Cell:
     caches: str = ""
     settings: str = ""
     versions: str = ""
-    obstacle: str = ""
+    obstacle: str = ""  # why rounds are missing
+    left_out: bool = False  # for being slow or over the memory limit: it could have run
 
 
 def pairs(values):
@@ -70,6 +71,7 @@ def cells(rows, plan, left_out):
                                             plan.limit_bytes, peer.is_ours)
             obstacles = [row["obstacle"] for row in here if "obstacle" in row]
             cell.obstacle = (obstacles or [left_out.get((peer.name, batch), "")])[0]
+            cell.left_out = bool(cell.obstacle) and not obstacles
             found.append(cell)
     return found
 
@@ -116,25 +118,43 @@ def best_batches(all_cells):
 
 @dataclasses.dataclass
 class Gate:
-    """How many times as fast as the best peer, with what share of its peak memory."""
+    """How many times as fast as the best peer, with what share of its peak memory. The required
+    peers must have been able to run: nothing holds against those that are left."""
     times: float
     memory_share: float
     at_each_batch: bool
+    required: tuple = ()
     ours: str = "transload-fast"
 
     def check(self, all_cells):
         """[(whether it held, a line)], one a batch, or one for everybody's best batch."""
         if not self.at_each_batch:
-            return [self.compare(best_batches(all_cells).values(), "each at its best batch")]
-        batches = dict.fromkeys(cell.batch for cell in all_cells)
-        return [self.compare([c for c in all_cells if c.batch == batch and c.rounds],
-                             f"batch {batch}") for batch in batches]
+            return [self.compare(all_cells, best_batches(all_cells).values(),
+                                 "each at its best batch")]
+        checks = []
+        for batch in dict.fromkeys(cell.batch for cell in all_cells):
+            here = [cell for cell in all_cells if cell.batch == batch]
+            checks.append(self.compare(here, [cell for cell in here if cell.rounds],
+                                       f"batch {batch}"))
+        return checks
 
-    def compare(self, measured_cells, where):
+    def missing(self, cells):
+        """Who of those that must run could not, and why; or ""."""
+        for name in (self.ours, *self.required):
+            here = [cell for cell in cells if cell.peer == name]
+            if not here:
+                return f"{name}: not among the peers"
+            for cell in here:
+                if cell.obstacle and not cell.left_out:
+                    return f"{name}: {cell.obstacle}"
+        return ""
+
+    def compare(self, cells, measured_cells, where):
+        missing = self.missing(cells)
         ours = next((cell for cell in measured_cells if cell.peer == self.ours), None)
         others = [cell for cell in measured_cells if not cell.peer.startswith("transload")]
-        if ours is None or not others:
-            return False, f"{where}: not measured"
+        if missing or ours is None or not others:
+            return False, f"{where}: not measured" + (f": {missing}" if missing else "")
         peer = max(others, key=lambda cell: cell.tokens_per_s)
         times, share = ours.tokens_per_s / peer.tokens_per_s, ours.peak_mb / peer.peak_mb
         held = times >= self.times and share <= self.memory_share
