@@ -15,6 +15,7 @@ format_test(batch_lines batch_lines_test.py)
 format_test(doctor doctor_test.py)
 format_test(convert convert_test.py)
 format_test(compare compare_test.py)
+format_test(streaming streaming_test.py)
 # The real model: slow also keeps it out of the sanitizers' runs.
 format_test(chat_reference chat_test.py Reference)
 set_tests_properties(tools.chat_reference PROPERTIES LABELS slow)
