@@ -1,5 +1,6 @@
 // Speed of attention: bytes/s of the KV cache beside a plain read of as many, flops/s of prompts.
-// Run with --benchmark_repetitions=5 and read the median; say the machine with it.
+// Run with --benchmark_repetitions=5 and read the median; say the machine with it. Ends with the
+// ratios of float16 attention to the plain read; exit status 1 where one is below kGate.
 #include <benchmark/benchmark.h>
 
 #include <random>
@@ -9,6 +10,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/instructions.h"
+#include "tests/bench/ratios/ratio_reporter.h"
 
 namespace transload::kernels {
 namespace {
@@ -175,4 +177,13 @@ BENCHMARK(BM_AttendPrompt)
 }  // namespace
 }  // namespace transload::kernels
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  constexpr double kGate = 0.6;
+  const std::vector<transload::bench::Ratio> ratios{
+      {"plain read: float16 KV, one thread", "BM_PlainRead/threads:1/", "BM_AttendHalf/threads:1/",
+       true, kGate},
+      {"plain read: float16 KV, two threads", "BM_PlainRead/threads:2/", "BM_AttendHalf/threads:2/",
+       true, kGate},
+  };
+  return transload::bench::run_benchmarks(argc, argv, {"kv_bytes", "GB/s", ratios});
+}

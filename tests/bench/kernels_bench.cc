@@ -12,7 +12,7 @@
 #include "kernels/cpu/instructions.h"
 #include "quant/format.h"
 #include "tests/bench/matmul_bench.h"
-#include "tests/bench/ratio_reporter.h"
+#include "tests/bench/ratios/ratio_reporter.h"
 
 namespace transload::kernels {
 namespace {
@@ -145,9 +145,7 @@ BENCHMARK(BM_Activate)->ArgNames({"threads", "instructions"})->Args({1, kAvx512}
 }  // namespace transload::kernels
 
 int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  transload::bench::RatioReporter reporter({
+  const std::vector<transload::bench::Ratio> ratios{
       {"float32 as decoded: fast, q4_1, AVX-512", "BM_Matmul/q4_1/threads:1/instructions:4/",
        "BM_MatmulFast/q4_1/threads:1/instructions:4/"},
       {"float32 as decoded: fast, q8_0, AVX-512", "BM_Matmul/q4_1/threads:1/instructions:4/",
@@ -164,7 +162,6 @@ int main(int argc, char** argv) {
        "BM_MatmulFast/bf16/threads:1/instructions:4/"},
       {"oneDNN bfloat16: fast, q4_1", "BM_MatmulOneDnn/bf16/threads:1/",
        "BM_MatmulFast/q4_1/threads:1/instructions:4/"},
-  });
-  benchmark::RunSpecifiedBenchmarks(&reporter);
-  return 0;
+  };
+  return transload::bench::run_benchmarks(argc, argv, {"products", "G products/s", ratios});
 }
