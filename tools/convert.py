@@ -6,7 +6,8 @@
 FOLDER holds pytorch_model.bin, or its shards with pytorch_model.bin.index.json; each .bin becomes a
 .safetensors, and the model's other files (config.json, tokenizer) are copied. Tensors that are no
 floating-point numbers (masks, position numbers) are left out and named; float64 becomes float32.
-Needs Python alone. Memory: a few MiB, or one tensor where its elements do not lie in a row.
+Needs Python alone. Memory: some MiB; for a tensor whose elements do not lie in a row (a transposed
+one), what lies between its first and its last. After an error nothing that was written stays.
 
 A .bin is a zip of a pickle and of the storages that it speaks of. A pickle may call any function:
 this one reads those few that a state dict consists of, and refuses the file at any other name."""
@@ -22,6 +23,7 @@ import shutil
 import struct
 import sys
 import zipfile
+import zlib
 
 CHUNK_BYTES = 4 << 20
 PICKLE_LIMIT_BYTES = 256 << 20
@@ -31,6 +33,8 @@ DTYPES = {"FloatStorage": ("F32", 4), "HalfStorage": ("F16", 2), "BFloat16Storag
           "ShortStorage": ("I16", 2), "CharStorage": ("I8", 1), "ByteStorage": ("U8", 1),
           "BoolStorage": ("BOOL", 1)}
 KEPT = ("F32", "F16", "BF16", "F64")
+# What a damaged or strange zip raises where it is read.
+DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 COPIED = (".json", ".txt", ".model", ".jinja")
 
 
@@ -60,6 +64,11 @@ class Tensor(collections.namedtuple("Tensor", "storage offset shape stride")):
         return count
 
     @property
+    def span(self):
+        """Elements from the first to the last. Requires: there is one."""
+        return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride))
+
+    @property
     def in_a_row(self):
         """Whether the elements lie one after the other."""
         step = 1
@@ -77,8 +86,7 @@ def rebuild_tensor(storage, offset, shape, stride, *_):
     if len(shape) != len(stride) or not all(type(n) is int and n >= 0 for n in numbers):
         raise Refused("a tensor with a senseless shape")
     tensor = Tensor(storage, offset, tuple(shape), tuple(stride))
-    last = offset + sum((size - 1) * step for size, step in zip(shape, stride))
-    if tensor.count and last >= storage.items:
+    if tensor.count and offset + tensor.span > storage.items:
         raise Refused(f"a tensor past the end of storage {storage.key}")
     return tensor
 
@@ -158,21 +166,25 @@ class BinFile:
             raise Refused(f"storage {storage.key} has {have_bytes} bytes of "
                           f"{storage.items * storage.item_bytes}")
         with self.archive.open(name) as file:
-            if not tensor.in_a_row:
-                yield from gather(tensor, file.read())
-                return
             file.seek(tensor.offset * storage.item_bytes)
-            left = tensor.count * storage.item_bytes
-            while left:
-                piece = file.read(min(left, CHUNK_BYTES))
-                if not piece:
-                    raise Refused(f"storage {storage.key} ends early")
-                left -= len(piece)
-                yield piece
+            pieces = read_pieces(file, tensor.span * storage.item_bytes)
+            yield from pieces if tensor.in_a_row else gather(tensor, pieces)
 
 
-def gather(tensor, data):
-    """Rows of a tensor whose elements lie anywhere in `data`."""
+def read_pieces(file, left):
+    while left:
+        piece = file.read(min(left, CHUNK_BYTES))
+        if not piece:
+            raise Refused("its storage ends early")
+        left -= len(piece)
+        yield piece
+
+
+def gather(tensor, pieces):
+    """Rows of a tensor whose span the pieces are."""
+    data = bytearray()
+    for piece in pieces:
+        data += piece
     size = tensor.storage.item_bytes
     items = memoryview(data).cast({1: "B", 2: "H", 4: "I", 8: "Q"}[size])
     *outer, last = tensor.shape
@@ -186,7 +198,7 @@ def gather(tensor, data):
         for i in range(outer[dimension]):
             yield from rows(dimension + 1, at + i * outer_strides[dimension])
 
-    return rows(0, tensor.offset)
+    return rows(0, 0)
 
 
 def as_float32(pieces):
@@ -219,7 +231,7 @@ def write_safetensors(source, path, say):
             pieces = source.pieces(tensor)
             try:
                 file.writelines(as_float32(pieces) if tensor.storage.dtype == "F64" else pieces)
-            except (Refused, zipfile.BadZipFile) as error:
+            except (Refused, *DAMAGE) as error:
                 raise Refused(f"tensor {name}: {error}") from error
         if file.tell() != 8 + len(text) + offset:
             raise Refused("did not give the bytes that it promised")
@@ -229,12 +241,25 @@ def write_safetensors(source, path, say):
     return [name for name, _ in kept], offset
 
 
+def read_weight_map(path):
+    """{tensor: file} of an index."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            index = json.load(file)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{path}: is no JSON ({error}); bring the file again") from error
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map or not all(
+            isinstance(shard, str) for shard in weight_map.values()):
+        raise Refused(f"{path}: lacks \"weight_map\", the file of each tensor; bring the file again")
+    return weight_map
+
+
 def find_shards(folder):
     """The .bin files in order, and the weight map of their index (None for a single file)."""
     index = os.path.join(folder, "pytorch_model.bin.index.json")
     if os.path.exists(index):
-        with open(index, encoding="utf-8") as file:
-            weight_map = json.load(file)["weight_map"]
+        weight_map = read_weight_map(index)
         return sorted(set(weight_map.values())), weight_map
     if os.path.exists(os.path.join(folder, "pytorch_model.bin")):
         return ["pytorch_model.bin"], None
@@ -246,8 +271,25 @@ def convert_shard(path, target, say):
         with contextlib.closing(BinFile(path)) as source:
             names, size = write_safetensors(source, target, say)
             return names, size, set(source.tensors)
-    except (Refused, zipfile.BadZipFile) as error:
+    except (Refused, *DAMAGE) as error:
         raise Refused(f"{path}: {error}") from error
+
+
+@contextlib.contextmanager
+def new_folder(path):
+    """An empty folder; when what is done with it fails, it is as before."""
+    made = not os.path.isdir(path)
+    os.makedirs(path, exist_ok=True)
+    if os.listdir(path):
+        raise Refused(f"{path}: is not empty; give a new folder")
+    try:
+        yield
+    except BaseException:
+        for name in os.listdir(path):
+            os.remove(os.path.join(path, name))
+        if made:
+            os.rmdir(path)
+        raise
 
 
 def convert(folder, output, say=lambda text: None):
@@ -255,9 +297,11 @@ def convert(folder, output, say=lambda text: None):
     for shard in shards:
         if os.path.basename(shard) != shard or not os.path.exists(os.path.join(folder, shard)):
             raise Refused(f"{os.path.join(folder, shard)}: the index names it, and it is not there")
-    os.makedirs(output, exist_ok=True)
-    if os.listdir(output):
-        raise Refused(f"{output}: is not empty; give a new folder")
+    with new_folder(output):
+        write_model(folder, output, shards, weight_map, say)
+
+
+def write_model(folder, output, shards, weight_map, say):
     new_map, total, found = {}, 0, set()
     for number, shard in enumerate(shards, 1):
         name = ("model.safetensors" if len(shards) == 1

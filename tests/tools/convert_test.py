@@ -2,11 +2,14 @@
 
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 import unittest
+import zipfile
 
 import tiny_model
 from bin_file import Storage, Tensor, save, state_dict
@@ -29,6 +32,14 @@ def read_safetensors(path):
     header.pop("__metadata__", None)
     return {name: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])])
             for name, t in header.items()}
+
+
+def numbers_of(dtype, _, data):
+    """Elements in order."""
+    if dtype == "BF16":  # the upper half of a float32
+        data = b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2))
+    code, size = {"F32": ("f", 4), "BF16": ("f", 4), "F16": ("e", 2)}[dtype]
+    return list(struct.unpack(f"<{len(data) // size}{code}", data))
 
 
 class Evil:
@@ -55,10 +66,14 @@ class Convert(unittest.TestCase):
         convert.convert(self.source, self.output, self.said.append)
         return read_safetensors(os.path.join(self.output, "model.safetensors"))
 
+    def command(self):
+        return subprocess.run([sys.executable, "-B", os.path.join(ROOT, "tools", "convert.py"),
+                               self.source, "-o", self.output], capture_output=True, text=True)
+
     def refusal(self):
         with self.assertRaises(convert.Refused) as refused:
             self.convert()
-        self.assertFalse(os.path.exists(os.path.join(self.output, "model.safetensors")))
+        self.assertFalse(os.path.exists(self.output))
         return str(refused.exception)
 
     def test_keeps_shapes_types_and_bytes(self):
@@ -102,7 +117,6 @@ class Convert(unittest.TestCase):
         for state, text in (([1, 2], "holds no state dict"), ({"a": 3}, "no tensor ('a')")):
             save(state, self.bin())
             self.assertIn(text, self.refusal())
-            os.rmdir(self.output)
         with open(self.bin(), "wb") as file:
             file.write(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.")
         self.assertIn("PyTorch before 1.6", self.refusal())
@@ -137,6 +151,79 @@ class Convert(unittest.TestCase):
         self.output = self.path("again")
         self.assertIn("pytorch_model-00002-of-00002.bin: the index names it", self.refusal())
 
+    def test_refuses_a_damaged_index_in_one_line(self):
+        index = self.bin("pytorch_model.bin.index.json")
+        for text, what in (('{"weight_map": {"a": "pytorch', "is no JSON"),
+                           (b"\xff\xfe", "is no JSON"), ('{"metadata": {}}', "weight_map"),
+                           ("[]", "weight_map"), ('{"weight_map": ["a"]}', "weight_map"),
+                           ('{"weight_map": {"a": 1}}', "weight_map")):
+            with open(index, "wb") as file:
+                file.write(text if isinstance(text, bytes) else text.encode())
+            done = self.command()
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+            self.assertTrue(done.stderr.startswith(f"convert: error: {index}: "), done.stderr)
+            self.assertIn(what, done.stderr)
+
+    def test_refuses_a_strange_zip_in_one_line(self):
+        with zipfile.ZipFile(self.bin(), "w") as archive:
+            archive.writestr("archive/data.pkl", b"abc")
+        with open(self.bin(), "r+b") as file:  # a compression that no zip has
+            data = bytearray(file.read())
+            for begin, offset in ((b"PK\3\4", 8), (b"PK\1\2", 10)):
+                data[data.index(begin) + offset] = 77
+            file.seek(0)
+            file.write(data)
+        done = self.command()
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+
+    def test_a_refusal_leaves_nothing_and_the_next_try_goes_on(self):
+        tensors = {name: Tensor(Storage("Float", floats(7.5, i), 2), (2,))
+                   for i, name in enumerate("ab")}
+        names = [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]
+        for name, shard in zip("ab", names):
+            save({name: tensors[name]}, self.bin(shard))
+        with open(self.bin("pytorch_model.bin.index.json"), "w", encoding="utf-8") as file:
+            json.dump({"weight_map": dict(zip("ab", names))}, file)
+        with open(self.bin(names[1]), "r+b") as file:
+            good = file.read()
+            file.seek(good.index(floats(7.5, 1)) + 3)
+            file.write(b"\0")
+        for there in (False, True):
+            if there:
+                os.mkdir(self.output)
+            with self.assertRaisesRegex(convert.Refused, "Bad CRC-32"):
+                convert.convert(self.source, self.output)
+            self.assertEqual(os.path.isdir(self.output), there)
+            self.assertEqual(os.listdir(self.output) if there else [], [])
+        with open(self.bin(names[1]), "wb") as file:
+            file.write(good)
+        convert.convert(self.source, self.output)
+        self.assertIn("model-00002-of-00002.safetensors", os.listdir(self.output))
+
+    def test_reads_the_span_of_a_tensor_alone(self):
+        items = 16 << 20
+        fused = Storage("Float", floats(*range(6)) + bytes(4 * (items - 6)), items)
+        save({"turned": Tensor(fused, (3, 2), stride=(1, 3)),
+              "last": Tensor(fused, (2, 2), stride=(1, 2), offset=items - 4)}, self.bin())
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        tensors = self.convert()
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        self.assertEqual(tensors["turned"], ("F32", [3, 2], floats(0, 3, 1, 4, 2, 5)))
+        self.assertEqual(tensors["last"], ("F32", [2, 2], bytes(16)))
+        self.assertLess(peak_bytes, 48 << 20)
+
+    def test_reads_what_torch_save_writes(self):
+        shutil.copyfile(os.path.join(ROOT, "tests", "data", "torch", "saved.bin"), self.bin())
+        with open(os.path.join(ROOT, "tests", "data", "torch", "values.json"),
+                  encoding="utf-8") as file:
+            values = json.load(file)
+        tensors = self.convert()
+        self.assertEqual(set(tensors), set(values))
+        for name, (dtype, shape, numbers) in values.items():
+            self.assertEqual(tensors[name][:2], (dtype, shape), name)
+            self.assertEqual(numbers_of(*tensors[name]), numbers, name)
+
     def test_a_converted_model_answers_as_before(self):
         model = self.path("model")
         tiny_model.make(TRANSLOAD, model)
@@ -150,8 +237,7 @@ class Convert(unittest.TestCase):
         for name in os.listdir(model):
             if not name.endswith(".safetensors"):
                 os.rename(os.path.join(model, name), os.path.join(self.source, name))
-        subprocess.run([sys.executable, "-B", os.path.join(ROOT, "tools", "convert.py"), self.source,
-                        "-o", self.output], check=True, capture_output=True)
+        self.assertEqual(self.command().returncode, 0)
         for name in os.listdir(self.source):
             if not name.endswith(".bin"):
                 os.rename(os.path.join(self.source, name), os.path.join(model, name))
