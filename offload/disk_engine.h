@@ -42,8 +42,8 @@ class DiskEngine {
 };
 
 // Errors: kUnsupported naming the cause (no fix: the caller knows the choice) when the system
-// denies io_uring.
-std::unique_ptr<DiskEngine> make_uring_engine(int depth);
+// denies io_uring. `denied`: an errno in place of the system's answer, for tests; 0: none.
+std::unique_ptr<DiskEngine> make_uring_engine(int depth, int denied = 0);
 // `threads` threads of pread and pwrite, created here.
 std::unique_ptr<DiskEngine> make_thread_engine(int depth, int threads);
 

@@ -90,7 +90,8 @@ std::unique_ptr<DiskLane> make_disk_lane(const DiskOptions& options, DiskFaults*
   const int depth = options.queue_depth;
   std::string note;
   if (options.engine != Engine::kThreads) {
-    Found uring = find_engine([depth] { return make_uring_engine(depth); });
+    const int denied = faults == nullptr ? 0 : faults->deny_ring();
+    Found uring = find_engine([&] { return make_uring_engine(depth, denied); });
     if (uring.engine != nullptr) {
       return std::make_unique<RingDiskLane>(options, std::move(uring.engine), "", faults);
     }

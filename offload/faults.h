@@ -20,6 +20,9 @@ class DiskFaults {
   // it short (only that much, with direct I/O in whole pages, is really transferred), -errno fails
   // it. 0 and -errno do not reach the system.
   virtual int64_t answer(const Request& request) = 0;
+  // Asked before a lane's io_uring is set up: 0 leaves that to the system, an errno is what it
+  // answers in the system's place.
+  virtual int deny_ring() { return 0; }
 };
 
 }  // namespace transload::offload

@@ -18,8 +18,9 @@ constexpr int64_t kRegisteredPieceBytes = kGiB;  // the kernel's limit of one re
 
 class UringEngine : public DiskEngine {
  public:
-  explicit UringEngine(int depth) : depth_(depth) {
-    const int result = io_uring_queue_init(static_cast<unsigned>(depth), &ring_, 0);
+  UringEngine(int depth, int denied) : depth_(depth) {
+    const int result =
+        denied != 0 ? -denied : io_uring_queue_init(static_cast<unsigned>(depth), &ring_, 0);
     if (result < 0) {
       throw Error(Kind::kUnsupported,
                   fmt::format("io_uring is refused by this system ({})", std::strerror(-result)));
@@ -126,8 +127,8 @@ std::string UringEngine::description() const {
 
 }  // namespace
 
-std::unique_ptr<DiskEngine> make_uring_engine(int depth) {
-  return std::make_unique<UringEngine>(depth);
+std::unique_ptr<DiskEngine> make_uring_engine(int depth, int denied) {
+  return std::make_unique<UringEngine>(depth, denied);
 }
 
 }  // namespace transload::offload

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -24,7 +25,6 @@ namespace transload::engine {
 namespace {
 
 using offload::DiskFaults;
-using offload::DiskOptions;
 using Tokens = std::map<int64_t, std::vector<int32_t>>;
 
 constexpr int64_t kRequests = 6;
@@ -106,6 +106,13 @@ class OneError : public DiskFaults {
   std::atomic<int> seen_ = 0;
 };
 
+// A system that grants no io_uring.
+class NoRing : public DiskFaults {
+ public:
+  int64_t answer(const Request& request) override { return request.bytes; }
+  int deny_ring() override { return EPERM; }
+};
+
 class Job {
  public:
   Job(std::string directory, int threads)
@@ -122,24 +129,26 @@ class Job {
     model_ = load_model(open_checkpoint(folder_.path() + "/model"));
   }
 
-  Tokens run(DiskFaults* faults, DiskOptions::Engine disk) {
+  Tokens run(DiskFaults* faults) {
     planner::Wishes wishes;
     wishes.weights = layout::Shares{0, 0, 1};
     wishes.kv = layout::Shares{0, 0, 1};
     wishes.batch_size = 2;
     wishes.num_batches = 2;
-    return run(wishes, kPromptTokens + kNewTokens, faults, disk);
+    return run(wishes, kPromptTokens + kNewTokens, faults);
   }
   // One whose memory is far above what the process has now.
   Tokens run_large() {
     planner::Wishes wishes;
     wishes.batch_size = 64;
     wishes.num_batches = 1;
-    return run(wishes, model_.spec.max_positions, nullptr, DiskOptions::Engine::kProbe);
+    return run(wishes, model_.spec.max_positions, nullptr);
   }
+  // How the last run that ended read the disk.
+  const std::string& disk() const { return disk_; }
 
  private:
-  Tokens run(planner::Wishes wishes, int64_t tokens, DiskFaults* faults, DiskOptions::Engine disk) {
+  Tokens run(planner::Wishes wishes, int64_t tokens, DiskFaults* faults) {
     wishes.threads = threads_;
     planner::Workload work;
     work.requests = 64;
@@ -156,11 +165,11 @@ class Job {
         planner::place({model_, work, wishes, {4 * kGiB, 4 * kGiB}, machine}).plan;
     EngineOptions options;
     options.performer.tiers.disk_directory = directory_;
-    options.performer.disk_engine = disk;
     options.performer.faults = faults;
     CountingFeed feed(model_.spec.vocab);
     Engine engine(model_, plan, options);
     engine.run(feed);
+    disk_ = engine.performer().disk_description();
     return feed.tokens;
   }
 
@@ -168,6 +177,7 @@ class Job {
   std::string directory_;
   int threads_;
   layout::Model model_;
+  std::string disk_;
 };
 
 // While it lives the process may map little more than it has now: what threads and allocators take,
@@ -201,6 +211,17 @@ SelftestResult overcome(const std::string& fault, const Tokens& expected,
   }
 }
 
+// Without io_uring, threads read the disk, and the lane names the system's refusal.
+SelftestResult deny_io_uring(const Tokens& expected, Job& job) {
+  NoRing no_ring;
+  SelftestResult result = overcome("denied io_uring", expected, [&] { return job.run(&no_ring); });
+  if (!result.passed) return result;
+  result.what += "; " + job.disk();
+  result.passed = job.disk().find("threads with pread/pwrite") != std::string::npos &&
+                  job.disk().find(std::strerror(EPERM)) != std::string::npos;
+  return result;
+}
+
 // A fault that must end the run with an error of this kind.
 SelftestResult refuse(const std::string& fault, Kind kind, const std::function<void()>& run) {
   try {
@@ -216,32 +237,28 @@ SelftestResult refuse(const std::string& fault, Kind kind, const std::function<v
 }  // namespace
 
 std::vector<SelftestResult> run_selftest(const std::string& directory, int threads) {
-  using Disk = DiskOptions::Engine;
   Job job(directory, threads);
-  const Tokens expected = job.run(nullptr, Disk::kProbe);
+  const Tokens expected = job.run(nullptr);
   std::vector<SelftestResult> results;
   const auto ends_with_error = [&](const std::string& fault, bool write, int error) {
     results.push_back(refuse(fault, Kind::kIo, [&] {
       OneError one(write, error);
-      job.run(&one, Disk::kProbe);
+      job.run(&one);
     }));
   };
   ShortAnswers shortened;
-  results.push_back(
-      overcome("short I/O", expected, [&] { return job.run(&shortened, Disk::kProbe); }));
+  results.push_back(overcome("short I/O", expected, [&] { return job.run(&shortened); }));
   if (shortened.faults == 0) results.back().passed = false;
   results.back().what += fmt::format(", {} reads and writes cut short", shortened.faults.load());
   ends_with_error("EIO on a read", false, EIO);
   ends_with_error("EIO on a write", true, EIO);
   ends_with_error("no space", true, ENOSPC);
-  results.push_back(
-      overcome("denied io_uring", expected, [&] { return job.run(nullptr, Disk::kThreads); }));
+  results.push_back(deny_io_uring(expected, job));
   results.push_back(refuse("failed allocation", Kind::kDoesNotFit, [&] {
     const NoMoreMemory limit;
     job.run_large();
   }));
-  results.push_back(
-      overcome("none, after all these", expected, [&] { return job.run(nullptr, Disk::kProbe); }));
+  results.push_back(overcome("none, after all these", expected, [&] { return job.run(nullptr); }));
   return results;
 }
 

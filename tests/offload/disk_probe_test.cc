@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "offload/disk.h"
+#include "offload/faults.h"
 #include "tests/offload/support.h"
 
 namespace transload::offload {
@@ -87,6 +88,23 @@ TEST_F(DiskProbe, TakesIoUringWithRegisteredMemoryWhereItWorks) {
   if (!probe_disk_engines()[0].works) GTEST_SKIP() << "io_uring is not allowed here";
   const std::string text = read_through_probed_lane(directory_.file("data"), data_);
   EXPECT_THAT(text, HasSubstr("io_uring, depth 16, registered"));
+}
+
+class NoRing : public DiskFaults {
+ public:
+  int64_t answer(const Request& request) override { return request.bytes; }
+  int deny_ring() override { return EPERM; }
+};
+
+TEST_F(DiskProbe, TakesARefusalByAFaultForTheSystems) {
+  NoRing faults;
+  EXPECT_THAT(make_disk_lane({}, &faults)->description(),
+              AllOf(HasSubstr("8 threads with pread/pwrite"),
+                    HasSubstr("io_uring is refused by this system (Operation not permitted)")));
+  EXPECT_THAT(
+      error_text(Kind::kUnsupported,
+                 [&] { make_disk_lane({.engine = DiskOptions::Engine::kIoUring}, &faults); }),
+      HasSubstr("io_uring is refused"));
 }
 
 TEST_F(DiskProbe, RefusesAnEngineThatWasAskedForAndIsDenied) {

@@ -128,6 +128,8 @@ class Doctor(unittest.TestCase):
         what = {result["fault"]: result["what"] for result in report["selftest"]}
         self.assertIn("Input/output error", what["EIO on a read"])
         self.assertIn("No space left", what["no space"])
+        self.assertRegex(what["denied io_uring"], "the same tokens; .*threads with pread/pwrite.*"
+                         r"io_uring is refused by this system \(Operation not permitted\)")
         self.assertEqual(os.listdir(self.folder), [])
 
 
