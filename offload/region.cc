@@ -31,9 +31,8 @@ template <class Lock>
 int64_t lock_most(int64_t wanted_bytes, Lock lock) {
   int64_t bytes = round_up(wanted_bytes, kPageBytes);
   if (bytes <= 0 || lock(bytes)) return std::max<int64_t>(bytes, 0);
-  rlimit limit{};
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(bytes)) {
-    bytes = round_down(static_cast<int64_t>(limit.rlim_cur), kPageBytes);
+  if (const auto limit = lock_limit_bytes(); limit && *limit < bytes) {
+    bytes = round_down(*limit, kPageBytes);
     if (bytes > 0 && lock(bytes)) return bytes;
   }
   while (bytes > kPageBytes) {
@@ -101,6 +100,13 @@ int64_t lockable_bytes(int64_t wanted_bytes) {
   });
   munmap(mapping, static_cast<size_t>(mapped_bytes));
   return bytes;
+}
+
+std::optional<int64_t> lock_limit_bytes() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return std::nullopt;
+  const bool unlimited = limit.rlim_cur > static_cast<rlim_t>(kLargestMapping);
+  return unlimited ? std::nullopt : std::optional(static_cast<int64_t>(limit.rlim_cur));
 }
 
 }  // namespace transload::offload

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace transload::offload {
@@ -34,5 +35,9 @@ class Region {
 
 // How much of `wanted_bytes` the system would page-lock now; touches no memory.
 int64_t lockable_bytes(int64_t wanted_bytes);
+
+// The limit of memory that this process may page-lock (RLIMIT_MEMLOCK; with CAP_IPC_LOCK it may
+// pass it). Nothing: unlimited.
+std::optional<int64_t> lock_limit_bytes();
 
 }  // namespace transload::offload

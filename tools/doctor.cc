@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <memory>
 #include <thread>
+#ifdef TRANSLOAD_MIMALLOC
+#include <mimalloc.h>
+#endif
 
 #include "tools/command.h"
 #include "tools/run_flags.h"
@@ -19,6 +22,14 @@ struct Options {
   bool json = false;
 };
 
+// Of the allocator, which the command alone is linked with.
+void add_allocator([[maybe_unused]] nlohmann::ordered_json& libraries) {
+#ifdef TRANSLOAD_MIMALLOC
+  const int version = mi_version();  // 209 is 2.0.9
+  libraries["mimalloc"] = fmt::format("{}.{}.{}", version / 100, version / 10 % 10, version % 10);
+#endif
+}
+
 int run(Options& options) {
   engine::DoctorOptions& doctor = options.doctor;
   if (doctor.disk_directory.empty()) doctor.disk_directory = spill_directory();
@@ -27,6 +38,7 @@ int run(Options& options) {
     doctor.instructions = forced;
   auto report = engine::examine(doctor);
   report["versions"]["transload"] = kVersion;
+  add_allocator(report["versions"]["libraries"]);
   fmt::print("{}", options.json ? report.dump(2) + "\n" : engine::doctor_text(report));
   return engine::is_healthy(report) ? 0 : 1;
 }
@@ -37,8 +49,8 @@ void add_doctor(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand(
       "doctor",
       "Shows the processor's features and the kernels chosen, free and page-lockable memory, which "
-      "disk engines work and why, the disk's rate, and versions. Exit status 1 when the disk tier "
-      "or the selftest fails.");
+      "disk engines work and why, the disk's rate, and versions, those of libraries too. Exit "
+      "status 1 when the disk tier or the selftest fails.");
   const auto options = std::make_shared<Options>();
   command->add_option("--disk-dir", options->doctor.disk_directory,
                       "Where the disk tier would lie; left out: as generate");

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/chat/chat_renderer.h"
+#include "engine/run/library_versions.h"
 #include "engine/run/machine_probe.h"
 #include "engine/run/selftest.h"
 #include "kernels/backend.h"
@@ -79,7 +81,10 @@ Json examine_cpu(const DoctorOptions& options) {
 
 Json examine_memory(const DoctorOptions& options) {
   const int64_t free = probe_free(options.disk_directory).memory;
-  return {{"free_bytes", free}, {"pinnable_bytes", offload::lockable_bytes(free)}};
+  const std::optional<int64_t> limit = offload::lock_limit_bytes();
+  return {{"free_bytes", free},
+          {"pinnable_bytes", offload::lockable_bytes(free)},
+          {"pin_limit_bytes", limit ? Json(*limit) : Json("unlimited")}};
 }
 
 // Bytes per second of whole passes over the file.
@@ -142,7 +147,8 @@ Json versions() {
   utsname system{};
   ::uname(&system);
   return {{"system", fmt::format("{} {}", system.sysname, system.release)},
-          {"compiler", __VERSION__}};
+          {"compiler", __VERSION__},
+          {"libraries", library_versions()}};
 }
 
 Json selftest(const DoctorOptions& options) {
@@ -167,9 +173,25 @@ std::string joined(const Json& list) {
   return text.empty() ? "none" : text;
 }
 
+// "a 1, b 2"; lists of names are left out.
+std::string named(const Json& versions) {
+  std::string text;
+  for (const auto& [name, version] : versions.items())
+    if (version.is_string())
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, text_of(version));
+  return text;
+}
+
 std::string bytes_of(const Json& value) { return format_bytes(value.get<int64_t>()); }
 std::string rate_of(const Json& value) {
   return format_bytes(static_cast<int64_t>(value.get<double>())) + "/s";
+}
+
+std::string pin_limit_text(const Json& memory) {
+  const Json& limit = memory["pin_limit_bytes"];
+  if (!limit.is_number()) return text_of(limit);
+  const bool passed = memory["pinnable_bytes"] > round_up(limit.get<int64_t>(), kPageBytes);
+  return bytes_of(limit) + (passed ? ", which this process may pass" : "");
 }
 
 std::string disk_text(const Json& disk) {
@@ -213,17 +235,15 @@ std::string doctor_text(const nlohmann::ordered_json& report) {
   const Json &cpu = report["cpu"], &memory = report["memory"], &chat = report["chat"];
   std::string text = fmt::format(
       "cpu       {}, {} cores\n          features: {}\n          kernels: {} (of: {})\n{}"
-      "memory    {} free, {} of it can be page-locked\n",
+      "memory    {} free, {} of it can be page-locked; limit (ulimit -l) {}\n",
       text_of(cpu["processor"]), text_of(cpu["cores"]), joined(cpu["features"]),
       text_of(cpu["kernels"]), joined(cpu["instruction_sets"]), products_text(cpu["products"]),
-      bytes_of(memory["free_bytes"]), bytes_of(memory["pinnable_bytes"]));
+      bytes_of(memory["free_bytes"]), bytes_of(memory["pinnable_bytes"]), pin_limit_text(memory));
   text += disk_text(report["disk"]);
   text += fmt::format("chat      {}: {}\n", chat["works"].get<bool>() ? "works" : "does not work",
                       text_of(chat["reason"]));
-  std::string names;
-  for (const auto& [name, version] : report["versions"].items())
-    names += fmt::format("{}{} {}", names.empty() ? "" : ", ", name, text_of(version));
-  text += "versions  " + names + "\n";
+  text += fmt::format("versions  {}\n          libraries: {}\n", named(report["versions"]),
+                      named(report["versions"]["libraries"]));
   if (!report.contains("selftest")) return text;
   for (const Json& result : report["selftest"])
     text += fmt::format("selftest  {} {}: {}\n", result["passed"].get<bool>() ? "passed" : "FAILED",

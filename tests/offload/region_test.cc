@@ -69,6 +69,20 @@ TEST(Region, LocksWhatIsAskedForWhereAllowed) {
   EXPECT_EQ(region.locked_bytes(), allowed);
 }
 
+TEST(Region, NamesTheLimitOfPageLocking) {
+  EXPECT_EQ(in_child([] {
+              set_limit(RLIMIT_MEMLOCK, 64 * kKiB);
+              return std::to_string(lock_limit_bytes().value_or(-1));
+            }),
+            "65536");
+  EXPECT_EQ(in_child([] {
+              const rlimit unlimited{RLIM_INFINITY, RLIM_INFINITY};
+              const bool allowed = setrlimit(RLIMIT_MEMLOCK, &unlimited) == 0;
+              return std::string(allowed && lock_limit_bytes() ? "limited" : "unlimited");
+            }),
+            "unlimited");
+}
+
 TEST(Region, LocksUpToALowLimitAndGoesOn) {
   const std::string result = in_child([] {
     set_limit(RLIMIT_MEMLOCK, 64 * kKiB);

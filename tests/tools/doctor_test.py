@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,28 @@ class Doctor(unittest.TestCase):
         text = self.doctor()
         for word in ("kernels:", "page-locked", "io_uring", "threads: works", "reads", "versions"):
             self.assertIn(word, text)
+
+    def test_names_the_libraries_that_it_runs_on(self):
+        libraries = json.loads(self.doctor("--json"))["versions"]["libraries"]
+        linked = {"Highway", "ICU", "PCRE2", "fmt", "glibc", "liburing", "oneTBB", "simdjson",
+                  "xxHash"}
+        self.assertEqual(set(libraries) - {"mimalloc"}, linked)
+        for name, version in libraries.items():
+            self.assertRegex(version, r"^\d+\.\d+", name)
+        self.assertIn(f"oneTBB {libraries['oneTBB']}", self.doctor())
+
+    def test_names_the_limit_of_page_locking(self):
+        before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_MEMLOCK, before)
+        for text, value, limit in (("4.19 MB", 4 << 20, (4 << 20, before[1])),
+                                   ("unlimited", "unlimited", (resource.RLIM_INFINITY,) * 2)):
+            try:
+                resource.setrlimit(resource.RLIMIT_MEMLOCK, limit)
+            except (OSError, ValueError):  # a hard limit below
+                continue
+            report = json.loads(self.doctor("--json"))
+            self.assertEqual(report["memory"]["pin_limit_bytes"], value)
+            self.assertIn(f"limit (ulimit -l) {text}", self.doctor())
 
     def test_names_what_is_missing(self):
         report = json.loads(self.doctor("--json", environment={"TRANSLOAD_PYTHON": "/nowhere/py",
