@@ -8,7 +8,9 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "engine/chat/chat_template.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "tools/command.h"
 
 namespace transload::tools {
@@ -59,12 +61,45 @@ json describe_model(const layout::Model& model) {
           {"weight_bytes", model.weight_bytes()}};
 }
 
+// An id that the files give, or null.
+json id_of(const json& object, const std::string& key) {
+  const auto id = object.find(key);
+  const bool sound = id != object.end() && id->is_number_integer() && *id >= 0 && *id <= INT32_MAX;
+  return sound ? *id : json();
+}
+
+// `name`, "bos_token" or "eos_token", as transformers knows it: the tokenizer's files say its text
+// (or that there is none); config.json says its id where a checkpoint has no tokenizer.
+json token_of(const Checkpoint& checkpoint, const engine::ChatTemplate& chat, const char* name) {
+  if (checkpoint.kind == Checkpoint::Kind::kGguf)
+    return id_of(checkpoint.metadata, fmt::format("tokenizer.ggml.{}_id", name));
+  if (chat.variables.empty()) return id_of(checkpoint.config, fmt::format("{}_id", name));
+  const auto text = chat.variables.find(name);
+  if (text == chat.variables.end() || !text->is_string()) return {};
+  try {
+    const auto tokenizer = engine::load_tokenizer(checkpoint);
+    if (tokenizer == nullptr) return id_of(checkpoint.config, fmt::format("{}_id", name));
+    const auto ids = tokenizer->encode(text->get<std::string>(), /*add_special=*/false);
+    return ids.size() == 1 ? json(ids[0]) : json();
+  } catch (const Error&) {
+    return {};  // of a tokenizer that cannot be read no token is known
+  }
+}
+
+void describe_tokens(const Checkpoint& checkpoint, json& out) {
+  const engine::ChatTemplate chat = engine::find_chat_template(checkpoint);
+  out["end_tokens"] = engine::end_tokens(checkpoint);
+  for (const char* name : {"bos_token", "eos_token"}) out[name] = token_of(checkpoint, chat, name);
+  if (chat.text.empty()) return;
+  out["chat_template"] = {{"text", chat.text}, {"variables", chat.variables}};
+}
+
 json describe(const Checkpoint& checkpoint, const Options& options) {
   json out = {{"path", checkpoint.path},
               {"kind", checkpoint.kind == Checkpoint::Kind::kGguf ? "gguf" : "safetensors"},
               {"files", checkpoint.files},
-              {"tensors", checkpoint.tensors.size()},
-              {"end_tokens", engine::end_tokens(checkpoint)}};
+              {"tensors", checkpoint.tensors.size()}};
+  describe_tokens(checkpoint, out);
   const Loaded loaded = try_load(checkpoint);
   out["supported"] = loaded.model.has_value();
   if (loaded.model)
@@ -116,7 +151,10 @@ void print_text(const json& out) {
     fmt::print("  cannot run   {}\n", out["reason"].get<std::string>());
   for (const auto& [format, bytes] : out["bytes_by_format"].items())
     fmt::print("  {:<12} {}\n", format, format_bytes(bytes.get<int64_t>()));
+  fmt::print("  BOS token    {}\n", out["bos_token"].is_null() ? "none" : out["bos_token"].dump());
   fmt::print("  end tokens   {}\n", out["end_tokens"].empty() ? "none" : out["end_tokens"].dump());
+  fmt::print("  chat         {}\n",
+             out.contains("chat_template") ? "has a template" : "no template");
   if (!out.contains("tensor_list")) return;
   for (const json& tensor : out["tensor_list"])
     fmt::print("  {:<6} {:>12}  {}  {}\n", tensor["format"].get<std::string>(),

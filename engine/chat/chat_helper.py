@@ -5,7 +5,7 @@ JSON lines out:
 
     {"template", "variables": {"bos_token", ...}, "now": "2024-07-26T10:00:00"}
         -> {"ready": "jinja2 3.1.2"}, or an error
-    {"messages": [...]}
+    {"messages": [...]}, and "add_generation_prompt" where that is not true
         -> {"text"}, or an error
     an error is {"error", "line", "column"}; the last two, of the template, where they are known
 
@@ -122,7 +122,8 @@ class Renderer:
                     for message in request["messages"]]
         try:
             text = self.template.render({"tools": None, "documents": None, **self.variables,
-                                         "messages": messages, "add_generation_prompt": True})
+                                         "messages": messages, "add_generation_prompt":
+                                         request.get("add_generation_prompt", True)})
             text.encode()
         except Exception as error:
             return render_error(error)

@@ -10,6 +10,7 @@ import sys
 
 from support import (BINARY, LIMIT_S, MODEL, CommandTest, main, needs_model, prompt_ids, read_json,
                      read_lines, read_records, tiny)
+import tiny_model
 
 FAMILIES = ("opt", "llama", "gpt_neox")
 
@@ -32,6 +33,8 @@ class Inspect(CommandTest):
                              ("tied_head", "tie_word_embeddings")):
             self.assertEqual(model[ours], config[theirs], ours)
         self.assertEqual(shown["end_tokens"], [config["eos_token_id"]])
+        self.assertEqual((shown["bos_token"], shown["eos_token"]),
+                         (config["bos_token_id"], config["eos_token_id"]))
         self.assertEqual(shown["bytes_by_format"], {"F32": 4 * model["parameters"]})
 
     def test_the_list_of_tensors_covers_the_file(self):
@@ -59,6 +62,23 @@ class Inspect(CommandTest):
                          ("llama", 30, 3, 8192))
         self.assertLessEqual({"Q4_1", "Q8_0", "F32"}, set(shown["bytes_by_format"]))
         self.assertEqual(shown["end_tokens"], [2])
+        self.assertEqual((shown["bos_token"], shown["eos_token"]), (1, 2))
+        self.assertEqual(shown["chat_template"]["variables"]["bos_token"], "<|im_start|>")
+        self.assertIn("add_generation_prompt", shown["chat_template"]["text"])
+
+
+    def test_bos_and_eos_are_those_of_the_tokenizer(self):
+        folder = self.path("model")
+        tiny_model.make(BINARY, folder)
+        path = os.path.join(folder, "tokenizer_config.json")
+        for config, tokens in (({"bos_token": "<s>", "eos_token": {"content": "</s>"}}, (258, 259)),
+                               ({"bos_token": None, "eos_token": "<|im_end|>"}, (None, 257)),
+                               ({"bos_token": "ab", "eos_token": "a"}, (None, 97))):
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(config, file)
+            shown = self.inspect(folder)
+            self.assertEqual((shown["bos_token"], shown["eos_token"]), tokens)
+            self.assertNotIn("chat_template", shown)
 
 
 class Synth(CommandTest):

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The adapter (tools/transload_lm.py) under the real lm-evaluation-harness, which is too large for
-# CI: its own tests, then three tasks made of tests/data/smollm2/endings.json, one a kind of request.
+# CI: its own tests, then three tasks made of tests/data/smollm2/endings.json, one a kind of request,
+# and a few requests by the model's chat template.
 #
 #   tests/tools/lm_eval_real.sh VENV MODEL
 #
@@ -8,7 +9,7 @@
 # MODEL: SmolLM2-135M-Instruct.Q4_1.gguf.
 
 set -euo pipefail
-[ $# -eq 2 ] || { sed -n '2,9p' "$0" >&2; exit 2; }
+[ $# -eq 2 ] || { sed -n '2,10p' "$0" >&2; exit 2; }
 venv=$1 model=$2
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 export TRANSLOAD=${TRANSLOAD:-$root/build/release/transload}
@@ -49,6 +50,9 @@ export HF_HUB_OFFLINE=1 HF_DATASETS_CACHE=$work/datasets
   --model_args "model=$model,transload=$TRANSLOAD,flags=--compute float32" \
   --tasks endings_choice,endings_rolling,endings_until --include_path "$work" \
   --output_path "$work/results"
+"$venv/bin/python" "$root/tools/transload_lm.py" --model transload \
+  --model_args "model=$model,transload=$TRANSLOAD,flags=--compute float32" --apply_chat_template \
+  --tasks endings_choice,endings_until --limit 8 --include_path "$work"
 "$venv/bin/python" - "$root/tests/data/smollm2/endings.json" "$work/results" <<'CHECK'
 import glob, json, sys
 items = json.load(open(sys.argv[1], encoding="utf-8"))["items"]

@@ -4,9 +4,11 @@ Runs against a stand-in of the harness's base class (harness/), and where TRANSL
 against the harness that is installed."""
 
 import collections
+import importlib.util
 import json
 import os
 import sys
+import unittest
 
 from support import BINARY, MODEL, CommandTest, main, needs_model, read_json, read_records
 import tiny_model
@@ -65,10 +67,20 @@ class Adapter(CommandTest):
     def test_without_context_the_prefix_token_stands_before(self):
         (logprob, _), = self.lm.loglikelihood(instances(("", "abc")))
         self.check_sums([logprob], [self.score([self.lm.prefix_token_id], b"abc")])
-        other = get_model("transload")(model=self.model, transload=BINARY, prefix_token_id="258",
+        other = get_model("transload")(model=self.model, transload=BINARY, prefix_token_id="257",
                                        flags="--compute float32")
         (logprob, _), = other.loglikelihood(instances(("", "abc")))
-        self.check_sums([logprob], [self.score([258], b"abc")])
+        self.check_sums([logprob], [self.score([257], b"abc")])
+
+    def test_the_prefix_token_is_bos_and_without_bos_eos(self):
+        self.assertEqual(self.lm.prefix_token_id, tiny_model.BOS)
+        for config, token in (({"eos_token": "</s>"}, tiny_model.EOS),
+                              ({"bos_token": None, "eos_token": {"content": "<|im_end|>"}}, 257)):
+            with open(os.path.join(self.model, "tokenizer_config.json"), "w",
+                      encoding="utf-8") as file:
+                json.dump(config, file)
+            other = get_model("transload")(model=self.model, transload=BINARY)
+            self.assertEqual(other.prefix_token_id, token)
 
     def test_a_context_that_is_too_long_loses_its_begin(self):
         context = "".join(chr(97 + i % 26) for i in range(90))
@@ -106,6 +118,32 @@ class Adapter(CommandTest):
         self.assertEqual((cut, both), (free[:free.index(stop)],) * 2)
         self.assertNotEqual(sampled, free)
 
+    def test_a_greedy_answer_keeps_its_penalties_alone(self):
+        for name, value in (("repetition_penalty", 1.9), ("presence_penalty", 2),
+                            ("frequency_penalty", 1.5)):
+            arguments = {"max_gen_toks": 24, "do_sample": False, "temperature": 1.5, "top_p": 0.1,
+                         name: value}
+            output, job = self.fresh(), self.job([{"id": 0, "prompt": "ab", "max_tokens": 24,
+                                                   name: value}])
+            self.check_status(self.transload("generate", "--model", self.model, "--input", job,
+                                             "--output", output, "--compute", "float32"))
+            answer, free = self.lm.generate_until(instances(("ab", arguments),
+                                                            ("ab", {"max_gen_toks": 24})))
+            self.assertEqual(answer, read_records(output)[0]["text"], name)
+            self.assertNotEqual(answer, free, name)
+
+    def test_a_prompt_that_begins_with_bos_gets_no_other(self):
+        tiny_model.put_bos_first(self.model)
+        answer, = self.lm.generate_until(instances(("<s>ab", {"max_gen_toks": 8})))
+        output, job = self.fresh(), self.job([{"id": 0, "max_tokens": 8,
+                                               "prompt_token_ids": [tiny_model.BOS, *b"ab"]}])
+        self.check_status(self.transload("generate", "--model", self.model, "--input", job,
+                                         "--output", output, "--compute", "float32"))
+        self.assertEqual(answer, read_records(output)[0]["text"])
+        answers = self.lm.loglikelihood(instances(("<s>ab", " c"), ("ab", " c")))
+        self.check_sums([logprob for logprob, _ in answers],
+                        [self.score([tiny_model.BOS, *b"ab"], b" c")] * 2)
+
     def test_a_prompt_that_is_too_long_keeps_its_end(self):
         context = "".join(chr(97 + i % 26) for i in range(90))
         arguments = {"max_gen_toks": 10}
@@ -116,13 +154,63 @@ class Adapter(CommandTest):
     def test_failures_say_what_is_wrong(self):
         with self.assertRaisesRegex(RuntimeError, "invalid_value: .*at least one token"):
             self.lm.loglikelihood(instances(("a", "b"), ("a", "")))
-        with self.assertRaisesRegex(ValueError, "num_beams"):
-            self.lm.generate_until(instances(("a", {"num_beams": 4, "do_sample": True})))
+        for samples in (True, False):
+            with self.assertRaisesRegex(ValueError, "num_beams"):
+                self.lm.generate_until(instances(("a", {"num_beams": 4, "do_sample": samples})))
         with self.assertRaisesRegex(RuntimeError, r"error \[bad_input\].*absent"):
             get_model("transload")(model=self.path("absent"), transload=BINARY)
         self.lm.flags = ["--nosuch"]
         with self.assertRaisesRegex(RuntimeError, r"error \[usage\].*--nosuch"):
             self.lm.loglikelihood(instances(("a", "b")))
+
+
+@unittest.skipUnless(importlib.util.find_spec("jinja2"), "needs jinja2, which the harness brings")
+class Chat(CommandTest):
+    TEMPLATE = ("{% for message in messages %}{% if message.role == 'system' %}"
+                "{{ raise_exception('no system') }}{% endif %}[{{ message.role }}]"
+                "{{ message.content | trim }}<|im_end|>{% endfor %}"
+                "{% if add_generation_prompt %}[assistant]{% endif %}")
+
+    def adapter(self, template=TEMPLATE):
+        folder = self.fresh(ending="")
+        tiny_model.make(BINARY, folder, template=template)
+        lm = get_model("transload")(model=folder, transload=BINARY, flags="--compute float32")
+        self.addCleanup(lambda: lm._renderer and lm._renderer.close())
+        return lm
+
+    def test_renders_as_messages_are(self):
+        lm = self.adapter()
+        self.assertEqual((lm.chat_template(True), lm.chat_template(False)), (self.TEMPLATE, None))
+        messages = [{"role": "user", "content": "Hé "}]
+        prompt = lm.apply_chat_template(messages)
+        self.assertEqual(prompt, "[user]Hé<|im_end|>[assistant]")
+        output, job = self.fresh(), self.job([{"id": 0, "messages": messages, "max_tokens": 8}])
+        self.check_status(self.transload("generate", "--model", lm.model, "--input", job,
+                                         "--output", output, "--compute", "float32"))
+        answer, = lm.generate_until(instances((prompt, {"max_gen_toks": 8})))
+        self.assertEqual(answer, read_records(output)[0]["text"])
+
+    def test_an_answer_that_is_begun_goes_on(self):
+        lm = self.adapter()
+        messages = [{"role": "user", "content": "a b"}, {"role": "assistant", "content": " a "}]
+        self.assertEqual(lm.apply_chat_template(messages, add_generation_prompt=False),
+                         "[user]a b<|im_end|>[assistant]a")
+        self.assertEqual(transload_lm.cut_after("<a> b \n</a>", " b \n"), "<a> b \n")
+
+    def test_a_template_without_system_messages_does_without(self):
+        lm = self.adapter()
+        messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}]
+        with self.assertLogs(transload_lm.__name__, "WARNING") as logs:
+            self.assertEqual(lm.apply_chat_template(messages), "[user]a<|im_end|>[assistant]")
+        self.assertIn("no system", logs.output[0])
+
+    def test_what_cannot_be_rendered_is_named(self):
+        with self.assertRaisesRegex(RuntimeError, "chat template: .*endfor"):
+            self.adapter("{% endfor %}").apply_chat_template([{"role": "user", "content": "a"}])
+        lm = self.adapter("")
+        for refused, what in ((True, "no chat template; leave out"), ("tool_use", "tool_use: ")):
+            with self.assertRaisesRegex(ValueError, what):
+                lm.chat_template(refused)
 
 
 @needs_model

@@ -7,6 +7,7 @@ import subprocess
 
 # The tokens after the 256 bytes.
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>"]
+BOS, EOS = 258, 259
 CHATML = ("{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
           "<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}")
 
@@ -37,6 +38,21 @@ def tokenizer():
                       "vocab": {**{letter: i for i, letter in enumerate(letters)},
                                 **{text: 256 + i for i, text in enumerate(SPECIAL)}},
                       "merges": []}}
+
+
+def put_bos_first(folder):
+    """Lets the tokenizer begin each text with BOS."""
+    path = os.path.join(folder, "tokenizer.json")
+    with open(path, encoding="utf-8") as file:
+        rules = json.load(file)
+    begin, text = {"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A",
+                                                                               "type_id": 0}}
+    rules["post_processor"] = {
+        "type": "TemplateProcessing", "single": [begin, text],
+        "pair": [begin, text, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [BOS], "tokens": ["<s>"]}}}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(rules, file)
 
 
 def write_chat_template(folder, template):
