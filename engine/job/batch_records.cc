@@ -1,9 +1,11 @@
 // OpenAI's batch output objects. Source: its API reference ("The request output object",
 // completion and chat completion objects).
 #include <charconv>
+#include <set>
 
 #include "engine/job/json_text.h"
 #include "engine/job/records.h"
+#include "engine/tokenizer/utf8.h"
 
 namespace transload::engine {
 namespace {
@@ -16,18 +18,12 @@ std::string numbered(std::string_view prefix, int64_t line) {
   return std::string(prefix) + std::to_string(line);
 }
 
-// A token as a text of its own.
-std::string text_of(const Request& request, int32_t token) {
-  return request.names->decode({&token, 1});
-}
-
-// As a key, where half a character must not be one with another half: "bytes:\xe2\x80".
+// A token as a key, where half a character must not be one with another half: "bytes:\xe2\x80".
 std::string key_of(const Request& request, int32_t token) {
   constexpr std::string_view kHex = "0123456789abcdef";
   const std::string_view bytes = request.names->token_bytes(token);
-  std::string text = text_of(request, token);
-  if (text.find("\xEF\xBF\xBD") == std::string::npos) return text;
-  text = "bytes:";
+  if (find_invalid_utf8(bytes) == std::string_view::npos) return std::string(bytes);
+  std::string text = "bytes:";
   for (const char c : bytes) {
     const auto byte = static_cast<unsigned char>(c);
     text += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
@@ -43,6 +39,25 @@ void append_each(std::string& out, size_t count, const Append& append) {
   }
 }
 
+// Keys differ: where another token is spelled alike (a byte's and a character's), the sampled one,
+// else the first, has its spelling and the others have "token_id:29".
+void append_top_logprobs(std::string& out, const Request& request, const Sampled& sampled) {
+  std::set<std::string> taken{key_of(request, sampled.token)};
+  out += '{';
+  append_each(out, sampled.top.size(), [&](size_t i) {
+    const auto& [token, logprob] = sampled.top[i];
+    std::string key = key_of(request, token);
+    if (token != sampled.token) {
+      if (taken.contains(key)) key = "token_id:" + std::to_string(token);
+      while (!taken.insert(key).second) key += '\'';
+    }
+    append_text(out, key);
+    out += ':';
+    append_json(out, logprob);
+  });
+  out += '}';
+}
+
 // text_offset counts characters from the begin of the completion.
 void append_completion_logprobs(std::string& out, const Request& request,
                                 const std::vector<Sampled>& tokens) {
@@ -53,15 +68,7 @@ void append_completion_logprobs(std::string& out, const Request& request,
   };
   each("{\"tokens\":[", [&](size_t i) { append_text(out, key_of(request, tokens[i].token)); });
   each(",\"token_logprobs\":[", [&](size_t i) { append_json(out, tokens[i].logprob); });
-  each(",\"top_logprobs\":[", [&](size_t i) {
-    out += '{';
-    append_each(out, tokens[i].top.size(), [&](size_t j) {
-      append_text(out, key_of(request, tokens[i].top[j].token));
-      out += ':';
-      append_json(out, tokens[i].top[j].logprob);
-    });
-    out += '}';
-  });
+  each(",\"top_logprobs\":[", [&](size_t i) { append_top_logprobs(out, request, tokens[i]); });
   int64_t offset = 0;
   each(",\"text_offset\":[", [&](size_t i) {
     append_json(out, offset);
@@ -74,7 +81,7 @@ void append_completion_logprobs(std::string& out, const Request& request,
 
 void append_chat_token(std::string& out, const Request& request, int32_t token, float logprob) {
   out += "{\"token\":";
-  append_text(out, text_of(request, token));
+  append_text(out, request.names->token_text(token));
   out += ",\"logprob\":";
   append_json(out, logprob);
   out += ",\"bytes\":[";

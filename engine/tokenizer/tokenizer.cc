@@ -14,6 +14,12 @@ std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
   return text;
 }
 
+std::string Tokenizer::token_text(int32_t token) const {
+  std::string text;
+  append_repaired(text, token_bytes(token), /*keep_cut_off=*/false);
+  return text;
+}
+
 IncrementalDecoder::IncrementalDecoder(const Tokenizer& tokenizer, Place place)
     : tokenizer_(&tokenizer),
       strip_next_(place == Place::kTextBegin && tokenizer.strips_leading_space()) {}

@@ -33,6 +33,8 @@ class Tokenizer {
   // Bytes -> UTF-8: each maximal invalid part becomes U+FFFD, as Python's errors="replace".
   // (Whole-sequence decode = concatenated token_bytes, less a stripped space, through this.)
   std::string decode(std::span<const int32_t> tokens) const;
+  // A token as text of its own, repaired alike; no space is stripped.
+  std::string token_text(int32_t token) const;
 };
 
 // Decodes a growing sequence without ever showing half a character. All that add and finish return,

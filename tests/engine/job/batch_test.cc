@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -235,6 +236,57 @@ TEST_F(RecordsTest, WritesACompletion) {
                   {"token_logprobs", {-1.0, -2.0, -3.0}},
                   {"top_logprobs", {{{"b", -0.5}}, Json::object(), Json::object()}},
                   {"text_offset", {0, 1, 2}}}));
+}
+
+// As LLaMA's: words with a space in front, byte tokens beside the same characters.
+class SpacedTokenizer : public tests::ByteTokenizer {
+ public:
+  std::string_view token_bytes(int32_t token) const override {
+    constexpr std::array<std::string_view, 6> kTexts{" a",           "a",         "a", "\xE2",
+                                                     "\xEF\xBF\xBD", "token_id:2"};
+    return kTexts.at(static_cast<size_t>(token));
+  }
+  bool strips_leading_space() const override { return true; }
+};
+
+TEST_F(RecordsTest, SpellsTokensWithTheirSpace) {
+  const SpacedTokenizer tokenizer;
+  Request request = batch(false);
+  request.names = &tokenizer;
+  request.sampling.logprobs = 1;
+  const std::vector<Completion> one{completion(" aa", {{0, -1, {}}, {1, -1, {{0, -2}}}})};
+  EXPECT_EQ(Json::parse(record(request, one))["response"]["body"]["choices"][0]["logprobs"],
+            (Json{{"tokens", {" a", "a"}},
+                  {"token_logprobs", {-1.0, -1.0}},
+                  {"top_logprobs", {Json::object(), {{" a", -2.0}}}},
+                  {"text_offset", {0, 2}}}));
+  request.is_chat = true;
+  const Json chat = Json::parse(record(request, one))["response"]["body"]["choices"][0];
+  EXPECT_EQ(chat["logprobs"]["content"][0]["token"], " a");
+  EXPECT_EQ(chat["logprobs"]["content"][0]["bytes"], (Json{0x20, 0x61}));
+}
+
+// The sampled token's key is that of "tokens"; the parser of this test would keep one of two.
+TEST_F(RecordsTest, KeysOfTopLogprobsDiffer) {
+  const SpacedTokenizer tokenizer;
+  Request request = batch(false);
+  request.names = &tokenizer;
+  request.sampling.logprobs = 6;
+  const std::vector<TokenLogprob> top{{0, -1}, {1, -2}, {2, -3}, {3, -4}, {4, -5}, {5, -6}};
+  const auto top_of = [&](int32_t sampled) {
+    const Json written = Json::parse(record(request, {completion("x", {{sampled, -1, top}})}));
+    return written["response"]["body"]["choices"][0]["logprobs"]["top_logprobs"][0];
+  };
+  EXPECT_EQ(top_of(0), (Json{{" a", -1.0},
+                             {"a", -2.0},
+                             {"token_id:2", -3.0},
+                             {"bytes:\\xe2", -4.0},
+                             {"\xEF\xBF\xBD", -5.0},
+                             {"token_id:5", -6.0}}));
+  EXPECT_EQ(top_of(2)["a"], -3.0);
+  EXPECT_EQ(top_of(2)["token_id:1"], -2.0);
+  EXPECT_EQ(top_of(5)["token_id:2"], -6.0);
+  EXPECT_EQ(top_of(5).size(), 6u);
 }
 
 TEST_F(RecordsTest, WritesAChat) {

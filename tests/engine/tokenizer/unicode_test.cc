@@ -120,6 +120,7 @@ TEST(IncrementalDecoder, WaitsForTheRestOfACharacter) {
 TEST(IncrementalDecoder, StripsTheSpaceOfSentencePieceOnlyAtTheBegin) {
   const auto ids = llama2().encode("a b", false);
   EXPECT_EQ(llama2().decode(ids), "a b");
+  EXPECT_EQ(llama2().token_text(ids.back()), " b");
   EXPECT_EQ(incrementally(llama2(), ids), "a b");
   IncrementalDecoder after(llama2(), IncrementalDecoder::Place::kContinuation);
   std::string text;
