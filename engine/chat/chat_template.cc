@@ -2,18 +2,19 @@
 
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/units.h"
+#include "engine/checkpoint/input_file.h"
 
 namespace transload::engine {
 namespace {
 
 using Json = nlohmann::json;
 
+constexpr int64_t kLimitBytes = 64 * kMiB;
 constexpr std::array<const char*, 7> kSpecialTokens{
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 // GGUF's names ("seperator" is its spelling).
@@ -29,9 +30,7 @@ std::optional<std::string> read_if_there(const Checkpoint& checkpoint, const cha
   const std::string path = (std::filesystem::path(checkpoint.folder) / name).string();
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(Kind::kIo, path + ": cannot be opened; check its permissions");
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  return read_text(path, kLimitBytes);
 }
 
 Json read_json_if_there(const Checkpoint& checkpoint, const char* name) {
@@ -74,7 +73,10 @@ void read_folder(const Checkpoint& checkpoint, ChatTemplate& chat) {
     if (found->is_string()) chat.text = *found;
     if (found->is_array()) take_default(*found, chat);
   }
-  if (const auto text = read_if_there(checkpoint, "chat_template.jinja")) chat.text = *text;
+  if (const auto text = read_if_there(checkpoint, "chat_template.jinja")) {
+    chat.text = *text;
+    chat.why_none.clear();
+  }
 }
 
 void read_gguf(const Checkpoint& checkpoint, ChatTemplate& chat) {
@@ -99,7 +101,12 @@ ChatTemplate find_chat_template(const Checkpoint& checkpoint) {
   if (checkpoint.kind == Checkpoint::Kind::kGguf) {
     read_gguf(checkpoint, chat);
   } else {
-    read_folder(checkpoint, chat);
+    try {
+      read_folder(checkpoint, chat);
+    } catch (const Error& error) {
+      chat.text.clear();
+      chat.why_none = error.what();
+    }
   }
   if (chat.text.empty() && chat.why_none.empty()) chat.why_none = "the model has no chat template";
   return chat;

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/error.h"
 #include "tests/engine/job/scratch_folder.h"
 
 namespace transload::engine {
@@ -47,13 +46,32 @@ TEST_F(ChatTemplateTest, PrefersTheFileOfItsOwn) {
   write_config({{"chat_template", "T"}});
   folder_.write("chat_template.jinja", "J\n");
   EXPECT_EQ(find().text, "J\n");
+  write_config({{"chat_template", {{{"name", "rag"}, {"template", "A"}}}}});
+  EXPECT_EQ(find().text, "J\n");
+  EXPECT_EQ(find().why_none, "");
 }
 
 TEST_F(ChatTemplateTest, SaysWhenThereIsNone) {
   EXPECT_EQ(find().text, "");
   EXPECT_EQ(find().why_none, "the model has no chat template");
+}
+
+// TK-05's kind: what is damaged keeps chat lines from running, and nothing else.
+TEST_F(ChatTemplateTest, KeepsTheErrorOfADamagedFile) {
+  const auto why_none = [&] {
+    const ChatTemplate chat = find();
+    EXPECT_EQ(chat.text, "");
+    return chat.why_none;
+  };
   folder_.write("tokenizer_config.json", "{");
-  EXPECT_THROW(find(), Error);
+  EXPECT_THAT(why_none(), HasSubstr("tokenizer_config.json: is no JSON object"));
+  write_config({{"chat_template", "T"}});
+  folder_.write("special_tokens_map.json", "[]");
+  EXPECT_THAT(why_none(), HasSubstr("special_tokens_map.json: is no JSON object"));
+  folder_.write("special_tokens_map.json", "{}");
+  EXPECT_EQ(find().text, "T");
+  std::filesystem::create_directory(folder_.path("chat_template.jinja"));
+  EXPECT_THAT(why_none(), HasSubstr("chat_template.jinja: is no regular file"));
 }
 
 TEST_F(ChatTemplateTest, ReadsAGguf) {
