@@ -11,6 +11,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kLimitSeconds = 30;  // for a start, and for a line
+constexpr const char* kOnlyAnew =
+    "; a line that has its error record runs again only with a new --output";
 
 std::string where(const Json& answer) {
   if (!answer.contains("line")) return "";
@@ -35,8 +37,8 @@ std::vector<std::string> pythons() {
 }  // namespace
 
 ChatRenderer::ChatRenderer(ChatTemplate chat, std::string now)
-    : chat_(std::move(chat)), now_(std::move(now)), unavailable_(chat_.why_none) {
-  if (!unavailable_.empty()) unavailable_ += "; give \"prompt\" instead of \"messages\"";
+    : chat_(std::move(chat)), now_(std::move(now)), why_none_(chat_.why_none) {
+  if (!why_none_.empty()) why_none_ += "; give \"prompt\" instead of \"messages\"";
 }
 
 // True when this Python has Jinja2. Notes what is missing otherwise.
@@ -64,14 +66,15 @@ void ChatRenderer::start() {
   for (const std::string& python : pythons()) {
     if (start_with(python)) return;
   }
-  unavailable_ +=
-      "; \"messages\" need Python with Jinja2: install python3-jinja2 (TRANSLOAD_PYTHON names "
-      "another interpreter) and start anew, or give \"prompt\"";
+  unavailable_ += std::string(
+                      "; \"messages\" need Python with Jinja2: install python3-jinja2 "
+                      "(TRANSLOAD_PYTHON names another interpreter), or give \"prompt\"") +
+                  kOnlyAnew;
 }
 
 ChatRenderer::Result ChatRenderer::render_once(std::string_view messages_json) {
   if (unavailable_.empty() && !helper_.running()) start();
-  if (!unavailable_.empty()) return {"", unavailable_};
+  if (!unavailable_.empty()) return {"", unavailable_, true};
   std::string request = "{\"messages\":";
   request += messages_json;
   request += '}';
@@ -82,19 +85,25 @@ ChatRenderer::Result ChatRenderer::render_once(std::string_view messages_json) {
     return {"", one_line("the chat template fails" + where(said) + ": " +
                          said["error"].get<std::string>())};
   }
-  if (helper_.timed_out()) {
-    return {"", "the chat template did not end in " + std::to_string(kLimitSeconds) + " s"};
-  }
-  return {"", ""};
+  if (!helper_.timed_out()) return {};
+  return {"",
+          "the chat template did not end in " + std::to_string(kLimitSeconds) +
+              " s; correct the template or shorten the messages" + kOnlyAnew,
+          true};
 }
 
 ChatRenderer::Result ChatRenderer::render(std::string_view messages_json) {
   used_ = true;
+  if (!why_none_.empty()) return {"", why_none_};
   for (int tries = 0; tries < 2; ++tries) {
     Result result = render_once(messages_json);
     if (!result.text.empty() || !result.error.empty() || helper_.running()) return result;
   }
-  return {"", "the process that renders chat templates ended on its own; run again"};
+  return {"",
+          std::string("the process that renders chat templates ended on its own, twice; see "
+                      "whether memory is short") +
+              kOnlyAnew,
+          true};
 }
 
 std::string chat_now() {

@@ -20,6 +20,7 @@ class ChatRenderer {
   struct Result {
     std::string text;
     std::string error;  // empty: `text` is the prompt; else one line with the template's line
+    bool is_unavailable = false;  // the error is of Python, Jinja2 or their process
   };
   // `now` as "2024-07-26T10:00:00" is what strftime_now prints. Requires: it is a date.
   ChatRenderer(ChatTemplate chat, std::string now);
@@ -40,6 +41,7 @@ class ChatRenderer {
   std::string now_;
   bool used_ = false;
   std::string description_;
+  std::string why_none_;     // no template can be used, whatever this machine has
   std::string unavailable_;  // why there is no helper, and will be none
   HelperProcess helper_;
 };

@@ -167,7 +167,7 @@ void append_batch_record(std::string& out, const Request& request,
 }
 
 void append_batch_record(std::string& out, const LineError& error) {
-  const bool ours = error.code == "internal";
+  const bool ours = error.code == "internal" || error.code == kChatUnavailable;
   append_head(out, error.line, error.id_json, ours ? 500 : 400);
   out += "{\"error\":{\"message\":";
   append_text(out, error.message);

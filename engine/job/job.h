@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "engine/chat/chat_renderer.h"
@@ -108,9 +109,9 @@ class JobInput {
   // Fields that were accepted and have no effect ("user"), in alphabetical order.
   std::vector<std::string> without_effect() const;
 
-  // Reads, renders and tokenises a line again. Errors: kIo, kBadInput when the file changed since
-  // index(); kIo when its chat template cannot be rendered any more.
-  Request read(const JobLine& line) const;
+  // Reads, renders and tokenises a line again; an error where its chat template cannot be rendered
+  // any more. Errors: kIo, kBadInput when the file changed since index().
+  std::variant<Request, LineError> read(const JobLine& line) const;
 
  private:
   struct Impl;
@@ -134,6 +135,7 @@ class JobOutput {
   // The ids with a completion or score in the file that open() found, in file order.
   void for_each_finished(const std::function<void(const std::string& id_json)>& visit) const;
   bool error_written(int64_t line) const;  // whether it has an error record
+  bool has_answers() const;                // a completion or a score is in the file
 
   // Errors: kIo; what a failed write left of the line is cut off again.
   // A completion a sample, in their order.

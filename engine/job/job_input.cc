@@ -2,7 +2,6 @@
 #include <optional>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "engine/job/job.h"
 #include "engine/job/line_index.h"
 #include "engine/job/request_reader.h"
@@ -22,6 +21,10 @@ JobFormat find_format(LineSource& source) {
   }
   source.rewind();
   return format;
+}
+
+bool is_of_chat(const LineError& error) {
+  return error.code == "chat_template" || error.code == kChatUnavailable;
 }
 
 // Upper bounds of what the answers to a line take until they are written, and of their record.
@@ -102,19 +105,18 @@ std::vector<std::string> JobInput::without_effect() const {
   return {impl_->reader->without_effect().begin(), impl_->reader->without_effect().end()};
 }
 
-Request JobInput::read(const JobLine& line) const {
+std::variant<Request, LineError> JobInput::read(const JobLine& line) const {
   check(impl_->reader.has_value(), "read() before index()");
   auto result = impl_->reader->read(impl_->index.text(line), line.number);
-  if (const auto* error = std::get_if<LineError>(&result);
-      error && error->code == "chat_template") {
-    throw Error(Kind::kIo, "line " + std::to_string(line.number) + ": " + error->message);
-  }
-  auto* const request = std::get_if<Request>(&result);
-  if (request == nullptr || (request->stream & ~uint64_t{1}) != line.id_key() ||
-      static_cast<int32_t>(request->prompt.size()) != line.prompt_tokens) {
+  const auto* const error = std::get_if<LineError>(&result);
+  const std::string& id_json = error ? error->id_json : std::get<Request>(result).id_json;
+  const bool is_same = (id_hash(id_json) & ~uint64_t{1}) == line.id_key();
+  if (is_same && error && is_of_chat(*error)) return result;
+  if (!is_same || error ||
+      static_cast<int32_t>(std::get<Request>(result).prompt.size()) != line.prompt_tokens) {
     impl_->index.throw_changed(line);
   }
-  return std::move(*request);
+  return result;
 }
 
 }  // namespace transload::engine

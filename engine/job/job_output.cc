@@ -202,6 +202,8 @@ void JobOutput::for_each_finished(
 
 bool JobOutput::error_written(int64_t line) const { return impl_->error_noted(line); }
 
+bool JobOutput::has_answers() const { return impl_->is_answered; }
+
 void JobOutput::write(const Request& request, std::span<const Completion> samples) {
   impl_->line.clear();
   append_record(impl_->line, request, samples);

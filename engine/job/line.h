@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "engine/job/spilled_array.h"
 
@@ -17,12 +18,16 @@ enum class JobFormat {
 // Longer lines become a LineError and are never held in memory.
 inline constexpr int64_t kLineLimitBytes = int64_t{16} * 1024 * 1024;
 
+// Code of a chat line that only this machine keeps from running: Python, Jinja2 or time is missing.
+inline constexpr std::string_view kChatUnavailable = "chat_unavailable";
+
 // A line that cannot run; becomes {"id", "line", "error"}.
 struct LineError {
   int64_t line = 0;  // 1-based
   std::string id_json = "null";
   // "invalid_json", "invalid_utf8", "line_too_long", "missing_id", "missing_prompt",
-  // "unknown_field", "invalid_value", "prompt_too_long", "duplicate_id", "chat_template"
+  // "unknown_field", "invalid_value", "prompt_too_long", "duplicate_id", "chat_template",
+  // "chat_unavailable", "internal"
   std::string code;
   std::string message;  // what, and what to do
   JobFormat format = JobFormat::kLines;

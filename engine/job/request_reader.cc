@@ -217,7 +217,9 @@ void RequestReader::render() {
     return fields_.fail("chat_template", "chat templates are not used here; give \"prompt\"");
   }
   const ChatRenderer::Result result = reading_.chat->render(messages_);
-  if (!result.error.empty()) return fields_.fail("chat_template", result.error);
+  if (!result.error.empty()) {
+    return fields_.fail(result.is_unavailable ? kChatUnavailable : "chat_template", result.error);
+  }
   request_.prompt = reading_.tokenizer->encode(result.text, false);
 }
 

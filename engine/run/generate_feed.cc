@@ -15,17 +15,30 @@ GenerateFeed::GenerateFeed(const LoadedModel& loaded, const JobInput& input, Job
                            RunProgress& progress, StopSignals& signals)
     : loaded_(loaded), input_(input), output_(output), progress_(progress), signals_(signals) {}
 
-// Reads the next line that is not finished. False when there is none.
+// Reads the next line that is not finished and can run. False when there is none.
 bool GenerateFeed::begin_line() {
   const JobLines& lines = input_.lines();
-  while (next_line_ < lines.size() && lines[next_line_].finished()) ++next_line_;
-  if (next_line_ == lines.size()) return false;
-  const JobLine line = lines[next_line_++];
-  current_ = &lines_[line.number];
-  current_->request = input_.read(line);
-  current_->open = current_->request.samples;
-  current_->completions.resize(static_cast<size_t>(current_->open));
-  return true;
+  while (next_line_ < lines.size()) {
+    const JobLine line = lines[next_line_++];
+    if (line.finished()) continue;
+    auto read = input_.read(line);
+    if (const auto* const error = std::get_if<LineError>(&read)) {
+      write_error(*error);
+      continue;
+    }
+    current_ = &lines_[line.number];
+    current_->request = std::move(std::get<Request>(read));
+    current_->open = current_->request.samples;
+    current_->completions.resize(static_cast<size_t>(current_->open));
+    return true;
+  }
+  return false;
+}
+
+void GenerateFeed::write_error(const LineError& error) {
+  output_.write(error);
+  ++failed_;
+  progress_.finished_request();
 }
 
 std::optional<Sequence> GenerateFeed::next() {
@@ -135,11 +148,10 @@ void GenerateFeed::end(Sample& sample, const Sequence& sequence) {
   if (line.error.empty()) {
     output_.write(request, line.completions);
     ++finished_;
+    progress_.finished_request();
   } else {
-    output_.write(LineError{request.line, request.id_json, "internal", line.error, request.format});
-    ++failed_;
+    write_error({request.line, request.id_json, "internal", line.error, request.format});
   }
-  progress_.finished_request();
   lines_.erase(request.line);
 }
 

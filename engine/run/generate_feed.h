@@ -48,6 +48,7 @@ class GenerateFeed : public Feed {
   };
 
   bool begin_line();
+  void write_error(const LineError& error);
   Sequence begin_sample(Line& line);
   bool ends(const Sample& sample, const Sequence& sequence) const;
   void add_text(Sample& sample, const Sequence& sequence, const std::string& piece);

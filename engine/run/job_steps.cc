@@ -29,6 +29,14 @@ ReadProgress reading_progress(Progress& progress) {
   return [&progress](int64_t done, int64_t) { progress.update(done); };
 }
 
+void refuse_worse_machine(const LineError& error, const JobOutput& output) {
+  if (error.code != kChatUnavailable || !output.has_answers()) return;
+  if (output.error_written(error.line)) return;
+  throw Error(Kind::kIo, fmt::format("line {}: {}; no record was written: make chat lines run "
+                                     "here and repeat the command to resume",
+                                     error.line, error.message));
+}
+
 Outcome nothing_left(const RunOptions& run, JobOutput& output, const JobCounts& counts) {
   output.flush();
   if (run.json) {

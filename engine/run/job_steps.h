@@ -31,11 +31,16 @@ Input open_input(const RunOptions& run, Progress& progress) {
   return Input::open(run.input, spool_path(run), reading_progress(progress));
 }
 
+// A job is not resumed where its chat lines cannot run any more: they would all become errors.
+// Errors: kIo where the output has answers and no record of this chat_unavailable.
+void refuse_worse_machine(const LineError& error, const JobOutput& output);
+
 // Checks every line, writes the records of bad ones and finds those that are done.
 template <class Input, class Reading>
 JobCounts index_job(Input& input, const Reading& reading, JobOutput& output, Progress& progress) {
   JobCounts counts;
   const auto on_error = [&](const LineError& error) {
+    refuse_worse_machine(error, output);
     ++counts.errors;
     output.write(error);
   };

@@ -101,6 +101,7 @@ TEST(ChatRenderer, DrawsTheSameEachTime) {
 TEST(ChatRenderer, SaysWhatIsMissing) {
   ChatRenderer none({"", "the model has no chat template", Json::object()}, kNow);
   EXPECT_THAT(none.render("[]").error, HasSubstr("the model has no chat template; give"));
+  EXPECT_FALSE(none.render("[]").is_unavailable);
   ::setenv("TRANSLOAD_PYTHON", "/nowhere/python3", 1);
   const auto no_python = render("x", Json::array());
   ::setenv("TRANSLOAD_PYTHON", "/bin/false", 1);
@@ -108,6 +109,8 @@ TEST(ChatRenderer, SaysWhatIsMissing) {
   ::unsetenv("TRANSLOAD_PYTHON");
   EXPECT_THAT(no_python.error, HasSubstr("there is no /nowhere/python3; \"messages\" need"));
   EXPECT_THAT(no_answer.error, HasSubstr("/bin/false does not start"));
+  EXPECT_TRUE(no_python.is_unavailable && no_answer.is_unavailable);
+  EXPECT_THAT(no_python.error, HasSubstr("runs again only with a new --output"));
 }
 
 TEST(ChatRenderer, StartsNoProcessBeforeItIsUsed) {

@@ -34,7 +34,7 @@ class BatchTest : public testing::Test {
   Request only(const std::string& text) {
     open(text);
     EXPECT_TRUE(errors_.empty()) << errors_[0].message;
-    return input_.read(input_.lines()[0]);
+    return std::get<Request>(input_.read(input_.lines()[0]));
   }
   std::string bad(const std::string& text) {
     open(text);
@@ -340,6 +340,7 @@ TEST_F(RecordsTest, ResumesBatchRecords) {
   std::vector<std::string> ids;
   output.for_each_finished([&](const std::string& id) { ids.push_back(id); });
   EXPECT_THAT(ids, ElementsAre("\"q\"", "3"));
+  EXPECT_TRUE(output.has_answers());
   EXPECT_TRUE(output.error_written(9));
   EXPECT_FALSE(output.error_written(8));
 }

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 #include "engine/job/job.h"
@@ -33,7 +35,7 @@ class ChatLinesTest : public testing::Test {
   std::string prompt(const std::string& line) {
     open(line);
     if (!errors_.empty()) return errors_[0].code + ": " + errors_[0].message;
-    return tokenizer_.decode(input_.read(input_.lines()[0]).prompt);
+    return tokenizer_.decode(std::get<Request>(input_.read(input_.lines()[0])).prompt);
   }
 
   tests::ScratchFolder folder_;

@@ -41,7 +41,7 @@ class JobInputTest : public testing::Test {
     const Opened opened = open(line);
     EXPECT_TRUE(opened.errors.empty()) << opened.errors[0].message;
     EXPECT_EQ(opened.input.lines().size(), 1u);
-    return opened.input.read(opened.input.lines()[0]);
+    return std::get<Request>(opened.input.read(opened.input.lines()[0]));
   }
   LineError bad(const std::string& line) {
     const Opened opened = open(line);
@@ -264,7 +264,8 @@ TEST_F(JobInputTest, TakesRealLifeFiles) {
       "{\"id\":6,\"prompt\":\"y\"}");
   ASSERT_EQ(opened.input.lines().size(), 2u);
   EXPECT_EQ(opened.input.lines()[1].number, 8u);
-  EXPECT_THAT(opened.input.read(opened.input.lines()[1]).prompt, ElementsAre('y'));
+  EXPECT_THAT(std::get<Request>(opened.input.read(opened.input.lines()[1])).prompt,
+              ElementsAre('y'));
   std::vector<int64_t> bad_lines;
   for (const LineError& error : opened.errors) bad_lines.push_back(error.line);
   EXPECT_THAT(bad_lines, ElementsAre(4, 5, 6, 7));
@@ -339,7 +340,7 @@ TEST_F(JobInputTest, SpoolsWhatCannotSeek) {
   writer.join();
   input.index(
       reading_, [](const LineError&) {}, ignore_progress);
-  EXPECT_THAT(input.read(input.lines()[0]).prompt, ElementsAre('a', 'b', 'c'));
+  EXPECT_THAT(std::get<Request>(input.read(input.lines()[0])).prompt, ElementsAre('a', 'b', 'c'));
   EXPECT_FALSE(std::filesystem::exists(folder_.path("spool")));
 }
 

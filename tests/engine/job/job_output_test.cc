@@ -295,7 +295,7 @@ class ResumeTest : public JobOutputTest {
     input.mark_finished(output);
     std::vector<std::string> ids;
     for (const JobLine& line : input.lines()) {
-      if (!line.finished()) ids.push_back(input.read(line).id_json);
+      if (!line.finished()) ids.push_back(std::get<Request>(input.read(line)).id_json);
     }
     EXPECT_EQ(input.pending(), static_cast<int64_t>(ids.size()));
     return ids;
