@@ -4,13 +4,14 @@ apply_chat_template makes of a few conversations (add_generation_prompt=True).
     python3 -m venv VENV && VENV/bin/pip install transformers jinja2
     VENV/bin/python tests/chat_reference.py
 
-Templates are written here after the public formats of the models named. strftime_now is frozen at
-2024-07-26T10:00:00."""
+The file names the version of transformers. Templates are written here after the public formats of
+the models named. strftime_now is frozen at 2024-07-26T10:00:00."""
 
 import json
 import os
 from datetime import datetime
 
+import transformers
 from transformers.utils import chat_template_utils
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -28,7 +29,22 @@ TOOL = [{"role": "user", "content": "Weather?"},
              "function": {"name": "weather", "arguments": {"city": "Köln", "days": 2, "x": 0.5}}}]},
         {"role": "tool", "content": "{\"sun\": true}", "tool_call_id": "123456789"}]
 TWICE = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
-CASES = {"user": USER, "system": SYSTEM, "turns": TURNS, "tool": TOOL, "twice": TWICE}
+# Each of the names that a message's reasoning comes by, alone and beside others.
+REASONING = [{"role": "user", "content": "2+2?"},
+             {"role": "assistant", "content": "4", "reasoning": "Two and two."},
+             {"role": "user", "content": "3+3?"},
+             {"role": "assistant", "thinking": "Twice three.", "reasoning_content": None,
+              "content": "6"},
+             {"role": "user", "content": "4+4?"},
+             {"role": "assistant", "content": "8", "reasoning_content": "Twice four.",
+              "thinking": "other", "reasoning": ""},
+             {"role": "user", "content": "5+5?"},
+             {"role": "assistant", "content": "10", "reasoning": ""},
+             {"role": "user", "content": "6+6?"}]
+PARTS = [{"role": "user", "content": [{"type": "text", "text": "What is 'it'"},
+                                      {"text": "\u00e9?\n", "type": "text"}]}]
+CASES = {"user": USER, "system": SYSTEM, "turns": TURNS, "tool": TOOL, "twice": TWICE,
+         "reasoning": REASONING, "parts": PARTS}
 
 BOS, EOS = "<s>", "</s>"
 TEMPLATES = {
@@ -261,6 +277,33 @@ TEMPLATES = {
 {%- if add_generation_prompt %}
     {{- '<|start_of_role|>assistant<|end_of_role|>' }}
 {%- endif %}""", "<|end_of_text|>", "<|end_of_text|>"),
+    "qwen-3-reasoning": ("""{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' }}
+    {%- if message.reasoning_content is string %}
+        {{- '<think>\\n' + message.reasoning_content.strip('\\n') + '\\n</think>\\n\\n' }}
+    {%- endif %}
+    {{- message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+""", None, "<|im_end|>"),
+    "gpt-oss-thinking": ("""{%- for message in messages %}
+    {%- if message.thinking %}
+        {{- "<|start|>assistant<|channel|>analysis<|message|>" + message.thinking + "<|end|>" }}
+    {%- endif %}
+    {{- "<|start|>" + message.role + "<|message|>" + message.content + "<|end|>" }}
+{%- endfor %}
+{%- if add_generation_prompt %}<|start|>assistant{% endif %}""", None, "<|return|>"),
+    "text-parts": ("""{% for message in messages %}
+{{ '<' + message.role + '>' }}{% if message.content is string %}{{ message.content }}{% else %}
+{% for part in message.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}
+{% endif %}{{ eos_token }}
+{% endfor %}
+{{ messages[0]['content'] }}""", BOS, EOS),
+    "dict-and-namespace": ("""{% set ns = namespace(dict(a=1), self=2) %}{{ ns.a + ns.self }}
+{{ dict.fromkeys(['k'], 'v') }} {{ dict(messages[0]) }}
+{% if messages|length > 1 %}{% set hidden = namespace(_a=1) %}{% endif %}""", BOS, EOS),
     "tojson-options": ("""{{ messages|tojson }}
 {{ messages|tojson(indent=2) }}
 {{ messages[0]|tojson(ensure_ascii=True, sort_keys=True, separators=(',', ':')) }}
@@ -313,7 +356,8 @@ def main():
     path = os.path.join(HERE, "data", "chat", "templates.json")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
-        json.dump({"now": NOW, "templates": templates}, file, ensure_ascii=False, indent=1)
+        json.dump({"transformers": transformers.__version__, "now": NOW, "templates": templates},
+                  file, ensure_ascii=False, indent=1)
         file.write("\n")
     print(len(templates), "templates")
 

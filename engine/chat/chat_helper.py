@@ -40,13 +40,31 @@ def environment(jinja2, now):
         def _body(self, caller):
             return caller()
 
+    def check_attribute(name):
+        if isinstance(name, str) and name.startswith("_"):
+            raise jinja2.exceptions.SecurityError(f"namespace attribute {name!r}")
+
     class Namespace(jinja2.utils.Namespace):
         """No attribute whose name begins with "_" is set: nothing of Python's is reached."""
 
+        def __init__(*values, **names):  # an attribute may be called "self"
+            given = dict(*values[1:], **names)
+            for name in given:
+                check_attribute(name)
+            jinja2.utils.Namespace.__init__(values[0], given)
+
         def __setitem__(self, name, value):
-            if str(name).startswith("_"):
-                raise jinja2.exceptions.SecurityError(f"namespace attribute {name!r}")
-            super().__setitem__(name, value)
+            check_attribute(name)
+            jinja2.utils.Namespace.__setitem__(self, name, value)
+
+    class Dict:
+        """What templates have of Python's dict."""
+
+        def __call__(self, *values, **names):
+            return dict(*values, **names)
+
+        def fromkeys(self, *values, **names):
+            return dict.fromkeys(*values, **names)
 
     def raise_exception(message):
         raise jinja2.exceptions.TemplateError(message)
@@ -60,6 +78,7 @@ def environment(jinja2, now):
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
     env.globals["strftime_now"] = lambda format: now.strftime(format)
+    env.globals["dict"] = Dict()
     env.globals["namespace"] = Namespace
     return env
 
@@ -102,6 +121,17 @@ def render_error(error):
     return answer
 
 
+def plain(message):
+    """A message as transformers hands it on: without nulls, and what the model thought under the
+    names that templates read, reasoning_content and (gpt-oss) thinking, whichever it came by."""
+    message = {name: value for name, value in message.items() if value is not None}
+    thought = [message[name] for name in ("reasoning_content", "thinking", "reasoning")
+               if name in message]
+    if thought:
+        message = {"thinking": thought[0], **message, "reasoning_content": thought[0]}
+    return message
+
+
 class Renderer:
     def __init__(self, jinja2, setup):
         self.variables, self.failed = setup["variables"] or {}, None
@@ -118,8 +148,7 @@ class Renderer:
         if self.failed:
             return self.failed
         random.seed(0)
-        messages = [{name: value for name, value in message.items() if value is not None}
-                    for message in request["messages"]]
+        messages = [plain(message) for message in request["messages"]]
         try:
             text = self.template.render({"tools": None, "documents": None, **self.variables,
                                          "messages": messages, "add_generation_prompt":

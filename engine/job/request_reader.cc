@@ -190,6 +190,28 @@ void RequestReader::read_batch_prompt(std::string_view name, Element value) {
   }
 }
 
+// A string, null, or a list of text parts; the template gets it as it is.
+void RequestReader::read_content(Element content) {
+  simdjson::dom::array parts;
+  if (content.is_string() || content.is_null()) return;
+  if (content.get(parts) != simdjson::SUCCESS) {
+    return fields_.fail_value("content", content, "must be a string or a list of text parts");
+  }
+  for (const Element part : parts) {
+    Element type;
+    Element text;
+    if (part["type"].get(type) != simdjson::SUCCESS || !type.is_string()) {
+      return fields_.fail_value("content", part, "each part must be an object with a \"type\"");
+    }
+    if (type.get_string().value_unsafe() != "text") {
+      return fields_.fail_value("type", type, "a part of \"content\" must be \"text\" here");
+    }
+    if (part["text"].get(text) != simdjson::SUCCESS || !text.is_string()) {
+      return fields_.fail_value("content", part, "a part of type \"text\" needs a string \"text\"");
+    }
+  }
+}
+
 // What a template gets: text only, and what it needs to know who says it.
 void RequestReader::read_messages(Element value) {
   simdjson::dom::array list;
@@ -202,10 +224,8 @@ void RequestReader::read_messages(Element value) {
     if (message["role"].get(role) != simdjson::SUCCESS || !role.is_string()) {
       return fields_.fail_value("messages", message, "each must be an object with a \"role\"");
     }
-    const bool has_content = message["content"].get(content) == simdjson::SUCCESS;
-    if (has_content && !content.is_string() && !content.is_null()) {
-      return fields_.fail_value("content", content, "must be a string; join its parts");
-    }
+    if (message["content"].get(content) == simdjson::SUCCESS) read_content(content);
+    if (fields_.failed()) return;
   }
   has_messages_ = true;
   messages_ = simdjson::minify(value);

@@ -31,6 +31,7 @@ class RequestReader {
   bool read_sampling(Field field, std::string_view name, Element value);
   void read_batch_prompt(std::string_view name, Element value);
   void read_messages(Element value);
+  void read_content(Element content);
   void read_prompt();
   void render();
   void check_tokens();

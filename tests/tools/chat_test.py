@@ -11,6 +11,18 @@ import tiny_model
 
 TRANSLOAD = sys.argv.pop(1) if len(sys.argv) > 1 else "transload"
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "chat")
+# In Python's place: ends where it is given "spoil" for the second time.
+DIES_THE_SECOND_TIME = """#!/bin/sh
+read -r setup
+echo '{{"ready": "a test"}}'
+while read -r line; do
+  case $line in *spoil*)
+    echo x >> {seen}
+    [ $(wc -l < {seen}) -gt 1 ] && exit 1
+  esac
+  echo '{{"text": "abc"}}'
+done
+"""
 DATED = "{{ strftime_now('%d %b %Y') }}\n" + tiny_model.CHATML
 
 
@@ -28,6 +40,10 @@ class Jobs(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
+    def write_model_file(self, name, text):
+        with open(os.path.join(self.model, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
     def make(self, template=tiny_model.CHATML):
         tiny_model.make(TRANSLOAD, self.model, template=template)
 
@@ -40,6 +56,7 @@ class Jobs(unittest.TestCase):
              "--output", self.path(output), "--threads", "1", "--max-tokens", "4", *flags],
             capture_output=True, text=True, env={**os.environ, **(environment or {})})
         self.assertEqual(done.returncode, status, done.stderr)
+        self.said = done.stderr
         if status > 1:
             return {}
         with open(self.path(output), encoding="utf-8") as file:
@@ -87,8 +104,60 @@ class Chat(Jobs):
         self.make()
         records = self.generate([{"id": 1, "messages": user("a")}, {"id": 2, "prompt": "a"}],
                                 status=1, environment={"TRANSLOAD_PYTHON": "/nowhere/python3"})
+        self.assertEqual(records[1]["error"]["code"], "chat_unavailable")
         self.assertIn("install python3-jinja2", records[1]["error"]["message"])
         self.assertEqual(records[2]["finish_reason"], "length")
+
+    def test_damaged_chat_files_fail_chat_lines_only(self):
+        """TK-05's kind."""
+        self.make()
+        os.mkdir(os.path.join(self.model, "chat_template.jinja"))
+        self.check_damaged("chat_template.jinja: is no regular file")
+        self.write_model_file("special_tokens_map.json", "{")
+        self.check_damaged("special_tokens_map.json: is no JSON object")
+
+    def check_damaged(self, says):
+        records = self.generate([{"id": 1, "messages": user("a")}, {"id": 2, "prompt": "a"}],
+                                output=says, status=1)
+        self.assertEqual(records[1]["error"]["code"], "chat_template")
+        self.assertIn(says, records[1]["error"]["message"])
+        self.assertEqual(records[2]["finish_reason"], "length")
+
+    def test_content_may_be_a_list_of_text_parts(self):
+        self.make("{% for part in messages[0].content %}{{ part.text }}{% endfor %}")
+        parts = [{"type": "text", "text": "H"}, {"type": "text", "text": "é?"}]
+        image = [{"type": "image_url", "image_url": {"url": "x"}}]
+        records = self.generate([{"id": 1, "messages": user(parts)}, {"id": 2, "prompt": "Hé?"},
+                                 {"id": 3, "messages": user(image)}], status=1)
+        self.assertEqual(records[1]["token_ids"], records[2]["token_ids"])
+        self.assertIn('"image_url"', records[3]["error"]["message"])
+
+    def test_a_process_that_ends_while_the_job_runs_fails_its_line_only(self):
+        self.make()
+        python = self.path("python")
+        with open(python, "w", encoding="utf-8") as file:
+            file.write(DIES_THE_SECOND_TIME.format(seen=self.path("seen")))
+        os.chmod(python, 0o755)
+        lines = [{"id": i, "messages": user("spoil" if i == 2 else "a")} for i in range(1, 4)]
+        records = self.generate(lines, "--batch-size", "1", "--num-batches", "1", status=1,
+                                environment={"TRANSLOAD_PYTHON": python})
+        self.assertEqual(records[2]["error"]["code"], "chat_unavailable")
+        self.assertIn("only with a new --output", records[2]["error"]["message"])
+        self.assertEqual([records[i]["finish_reason"] for i in (1, 3)], ["length"] * 2)
+
+    def test_a_resumed_job_is_not_spoiled_where_python_is_missing(self):
+        self.make()
+        lines = [{"id": i, "messages": user("a" * i)} for i in range(1, 4)]
+        whole = self.generate(lines)
+        with open(self.path("out.jsonl"), "r+b") as file:
+            file.truncate(len(file.readline()))
+        with open(self.path("out.jsonl"), "rb") as file:
+            before = file.read()
+        self.generate(lines, status=5, environment={"TRANSLOAD_PYTHON": "/nowhere/python3"})
+        self.assertIn("no record was written", self.said)
+        with open(self.path("out.jsonl"), "rb") as file:
+            self.assertEqual(file.read(), before)
+        self.assertEqual(self.generate(lines), whole)
 
     def test_now_is_what_it_is_set_to(self):
         self.make(DATED)

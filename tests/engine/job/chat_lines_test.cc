@@ -62,13 +62,56 @@ TEST_F(ChatLinesTest, RefusesWhatAreNoMessages) {
   EXPECT_THAT(prompt(R"({"id":1,"messages":"hi"})"), HasSubstr("invalid_value"));
   EXPECT_THAT(prompt(R"({"id":1,"messages":["hi"]})"), HasSubstr("\"role\""));
   EXPECT_THAT(prompt(R"({"id":1,"messages":[{"content":"hi"}]})"), HasSubstr("\"role\""));
-  EXPECT_THAT(prompt(R"({"id":1,"messages":[{"role":"user","content":[{"type":"text"}]}]})"),
-              HasSubstr("\"content\" is a list: must be a string"));
+  EXPECT_THAT(prompt(R"({"id":1,"messages":[{"role":"user","content":7}]})"),
+              HasSubstr("\"content\" is 7: must be a string or a list of text parts"));
   EXPECT_THAT(prompt(R"({"id":1,"prompt":"a","messages":[{"role":"user"}]})"),
               HasSubstr("keep one"));
   EXPECT_THAT(
       prompt(R"({"id":1,"messages":[{"role":"user","content":")" + std::string(99, 'x') + "\"}]}"),
       HasSubstr("prompt_too_long"));
+}
+
+// As transformers: the template gets the list, and writes of it what it writes.
+TEST_F(ChatLinesTest, TakesListsOfTextParts) {
+  const auto of_parts = [&](const std::string& parts) {
+    return prompt(R"({"id":1,"messages":[{"role":"user","content":)" + parts + "}]}");
+  };
+  use(kTemplate);
+  EXPECT_EQ(of_parts(R"([{"type":"text","text":"hi"}])"),
+            "<s>[user:[{'type': 'text', 'text': 'hi'}]]");
+  use("{% for m in messages %}{% for p in m.content %}{{ p.text }};{% endfor %}{% endfor %}");
+  EXPECT_EQ(of_parts(R"([{"type":"text","text":"a"},{"text":"b","type":"text"}])"), "a;b;");
+  EXPECT_THAT(of_parts(R"([{"type":"text","text":"a"},{"type":"image_url","image_url":{}}])"),
+              HasSubstr("field \"type\" is \"image_url\": a part of \"content\" must be \"text\""));
+  EXPECT_THAT(of_parts(R"([{"type":"text"}])"), HasSubstr("needs a string \"text\""));
+  EXPECT_THAT(of_parts(R"([{"type":"text","text":1}])"), HasSubstr("needs a string \"text\""));
+  EXPECT_THAT(of_parts(R"(["hi"])"), HasSubstr("an object with a \"type\""));
+  EXPECT_THAT(of_parts(R"({"type":"text","text":"a"})"), HasSubstr("a list of text parts"));
+  use("{{ 'a' + messages[0].content }}");
+  EXPECT_THAT(of_parts(R"([{"type":"text","text":"b"}])"), HasSubstr("chat_template: "));
+}
+
+// The process ends between the two readings of a line: that is an error of the line.
+TEST_F(ChatLinesTest, ALineThatCannotBeRenderedAgainIsAnError) {
+  const std::string python = folder_.write(
+      "python",
+      "#!/bin/sh\nread -r setup\necho '{\"ready\": \"a test\"}'\nwhile read -r line && [ ! -e '" +
+          folder_.path("down") + "' ]; do echo '{\"text\": \"abc\"}'; done\n");
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  use(kTemplate);
+  ::setenv("TRANSLOAD_PYTHON", python.c_str(), 1);
+  EXPECT_EQ(prompt(R"({"id":"a","messages":[{"role":"user"}]})"), "abc");
+  folder_.write("down", "");
+  const auto result = input_.read(input_.lines()[0]);
+  const auto* error = std::get_if<LineError>(&result);
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->code, kChatUnavailable);
+  EXPECT_EQ(error->id_json, "\"a\"");
+  EXPECT_EQ(error->line, 1);
+  EXPECT_THAT(error->message, HasSubstr("ended on its own"));
+  std::filesystem::remove(folder_.path("down"));
+  EXPECT_TRUE(std::holds_alternative<Request>(input_.read(input_.lines()[0])));
+  ::unsetenv("TRANSLOAD_PYTHON");
 }
 
 // TK-05: a template that does not parse fails the lines that need it, and no other.
