@@ -97,9 +97,9 @@ class JobInput {
   void index(const JobReading& reading, const std::function<void(const LineError&)>& on_error,
              const ReadProgress& progress);
 
-  // Marks the lines that have a record in `output`. Errors: kIo, kBadInput for a record whose id
-  // is not in this input or that is there twice.
-  void mark_finished(const JobOutput& output);
+  // Marks the lines that have a record in `output`, and returns how many of these are errors.
+  // Errors: kIo, kBadInput for a record whose id is not in this input or that is there twice.
+  int64_t mark_finished(const JobOutput& output);
 
   const JobLines& lines() const;  // in file order
   int64_t pending() const;        // lines not finished

@@ -84,7 +84,9 @@ void JobInput::index(const JobReading& reading,
   impl_->index.build(read, on_error, progress);
 }
 
-void JobInput::mark_finished(const JobOutput& output) { impl_->index.mark_finished(output); }
+int64_t JobInput::mark_finished(const JobOutput& output) {
+  return impl_->index.mark_finished(output);
+}
 
 const JobLines& JobInput::lines() const { return impl_->index.lines(); }
 

@@ -105,7 +105,7 @@ void LineIndex::build(const Reader& read, const std::function<void(const LineErr
   }
 }
 
-void LineIndex::mark_finished(const JobOutput& output) {
+int64_t LineIndex::mark_finished(const JobOutput& output) {
   IdSet ids(directory_);
   ids.resize(id_slots(static_cast<int64_t>(lines_.size())));
   for (uint32_t i = 0; i < lines_.size(); ++i) {
@@ -129,9 +129,13 @@ void LineIndex::mark_finished(const JobOutput& output) {
     }
     finish(place - 1);
   });
+  int64_t errors = 0;
   for (size_t i = 0; i < lines_.size(); ++i) {
-    if (output.error_written(lines_[i].number)) finish(i);
+    if (!output.error_written(lines_[i].number)) continue;
+    finish(i);
+    ++errors;
   }
+  return errors;
 }
 
 int64_t LineIndex::pending() const {

@@ -36,7 +36,7 @@ class LineIndex {
   // Reads every line; adds "duplicate_id" to the errors of `read`.
   void build(const Reader& read, const std::function<void(const LineError&)>& on_error,
              const ReadProgress& progress);
-  void mark_finished(const JobOutput& output);
+  int64_t mark_finished(const JobOutput& output);
   const JobLines& lines() const { return lines_; }
   int64_t pending() const;
   const JobMemory& memory() const { return memory_; }

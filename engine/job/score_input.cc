@@ -53,7 +53,9 @@ void ScoreInput::index(const ScoreReading& reading,
   impl_->index.build(read, on_error, progress);
 }
 
-void ScoreInput::mark_finished(const JobOutput& output) { impl_->index.mark_finished(output); }
+int64_t ScoreInput::mark_finished(const JobOutput& output) {
+  return impl_->index.mark_finished(output);
+}
 
 const JobLines& ScoreInput::lines() const { return impl_->index.lines(); }
 

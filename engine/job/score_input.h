@@ -63,7 +63,7 @@ class ScoreInput {
   // Errors: as JobInput::index; kUsage for a window that cannot be.
   void index(const ScoreReading& reading, const std::function<void(const LineError&)>& on_error,
              const ReadProgress& progress);
-  void mark_finished(const JobOutput& output);
+  int64_t mark_finished(const JobOutput& output);
   const JobLines& lines() const;
   const JobMemory& memory() const;
   int64_t pending() const;

@@ -12,8 +12,8 @@ namespace transload::engine {
 enum class Outcome { kDone, kPartial, kInterrupted };
 
 struct JobCounts {
-  int64_t errors = 0;   // error records of this run
-  int64_t skipped = 0;  // lines finished by an earlier run
+  int64_t errors = 0;   // error records in the output before the first line runs
+  int64_t skipped = 0;  // lines answered by an earlier run
 };
 
 // Errors: kUsage where the summary and the records would both go to standard output.
@@ -45,9 +45,10 @@ JobCounts index_job(Input& input, const Reading& reading, JobOutput& output, Pro
     output.write(error);
   };
   input.index(reading, on_error, reading_progress(progress));
-  input.mark_finished(output);
+  const int64_t failed = input.mark_finished(output);  // by an earlier run, while they ran
   progress.end();
-  counts.skipped = static_cast<int64_t>(input.lines().size()) - input.pending();
+  counts.errors += failed;
+  counts.skipped = static_cast<int64_t>(input.lines().size()) - input.pending() - failed;
   return counts;
 }
 

@@ -189,7 +189,7 @@ class Batch(BatchJobs):
             check_line(record, None)
             self.assertEqual(record["response"]["status_code"], 500)
             self.assertEqual(record["error"]["code"], "internal")
-        self.generate(job, status=0)  # both are done
+        self.generate(job, status=1)  # both are done
 
 
 if __name__ == "__main__":

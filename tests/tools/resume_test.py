@@ -152,6 +152,22 @@ class Stopped(ResumeTest):
         self.assertEqual((summary["finished"], summary["skipped"], summary["errors"]), (0, 100, 0))
 
 
+class FailedBefore(ResumeTest):
+    def test_error_records_of_an_earlier_run_count_in_the_status(self):
+        job = self.job([{"id": i, "prompt_token_ids": [5 + i], "max_tokens": 1} for i in range(3)])
+        self.check_status(self.transload(*self.command(job=job)))
+        answered = [line for line in read_lines(self.output) if json.loads(line)["id"] == 1]
+        failed = {"id": 0, "line": 1, "error": {"code": "internal", "message": "no numbers"}}
+        with open(self.output, "wb") as file:
+            file.writelines([json.dumps(failed).encode() + b"\n", *answered])
+        for finished, skipped in ((1, 1), (0, 2)):  # a line is left, then nothing
+            result = self.check_status(self.transload(*self.command("--json", job=job)), 1)
+            summary = json.loads(result.out)
+            self.assertEqual((summary["finished"], summary["skipped"], summary["errors"]),
+                             (finished, skipped, 1))
+        self.assertEqual(len(read_records(self.output)), 3)
+
+
 class Refused(ResumeTest):
     def setUp(self):
         super().setUp()

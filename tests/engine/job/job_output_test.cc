@@ -292,7 +292,7 @@ class ResumeTest : public JobOutputTest {
     JobOutput output = open();
     input.index(
         reading_, [&](const LineError& e) { output.write(e); }, [](int64_t, int64_t) {});
-    input.mark_finished(output);
+    failed_ = input.mark_finished(output);
     std::vector<std::string> ids;
     for (const JobLine& line : input.lines()) {
       if (!line.finished()) ids.push_back(std::get<Request>(input.read(line)).id_json);
@@ -303,6 +303,7 @@ class ResumeTest : public JobOutputTest {
 
   tests::ByteTokenizer tokenizer_;
   JobReading reading_{&tokenizer_, {}, {100, 257}};
+  int64_t failed_ = 0;  // good lines that have an error record
 };
 
 // RR-01: only the rest is done; errors are written once.
@@ -311,12 +312,14 @@ TEST_F(ResumeTest, SkipsWhatIsFinished) {
                 "{\"id\":\"a\",\"prompt\":\"x\"}\nbad\n{\"id\":2,\"prompt\":\"x\"}\n"
                 "{\"id\":3,\"prompt\":\"x\"}\n");
   EXPECT_THAT(left(), ElementsAre("\"a\"", "2", "3"));
+  EXPECT_EQ(failed_, 0);
   {
     JobOutput output = open();
     output.write(request_of("2"), kHello);
     output.write(LineError{4, "3", "internal", "failed while it ran"});
   }
   EXPECT_THAT(left(), ElementsAre("\"a\""));
+  EXPECT_EQ(failed_, 1);
   const std::string text = folder_.read("out.jsonl");
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
 }
