@@ -174,11 +174,7 @@ void append_batch_record(std::string& out, const LineError& error) {
   out += ours ? ",\"type\":\"server_error\"" : ",\"type\":\"invalid_request_error\"";
   out += ",\"param\":null,\"code\":";
   append_text(out, error.code);
-  out += "}}},\"error\":{\"code\":";
-  append_text(out, error.code);
-  out += ",\"message\":";
-  append_text(out, error.message);
-  out += "}}";
+  out += "}}},\"error\":null}";
 }
 
 int64_t batch_line(std::string_view id) {

@@ -27,19 +27,18 @@ struct Record {
   int64_t error_line = 0;  // 0: a completion or score
 };
 
-// A record of a batch file: whether it is an error tells its "error", the line its "id".
+// A record of a batch file: whether it is an error tells its status, the line its "id".
 std::optional<Record> read_batch_record(FieldReader& fields) {
   constexpr std::array<std::string_view, 4> kNames{"id", "custom_id", "response", "error"};
-  int64_t line = 0;
-  bool is_error = false;
+  int64_t line = 0, status = 0;
   fields.for_each_field(kNames, [&](size_t field, FieldReader::Element value) {
     if (field == 0) line = batch_line(fields.string("id", value));
-    if (field == 3) is_error = !value.is_null();
+    if (field == 2 && value["status_code"].get(status) != simdjson::SUCCESS) status = 0;
   });
-  if (fields.failed() || line < 1 || line > std::numeric_limits<uint32_t>::max()) {
+  if (fields.failed() || status == 0 || line < 1 || line > std::numeric_limits<uint32_t>::max()) {
     return std::nullopt;
   }
-  if (is_error) return Record{"null", line};
+  if (status != 200) return Record{"null", line};
   if (!fields.read_id("custom_id")) return std::nullopt;
   return Record{fields.id_json(), 0};
 }

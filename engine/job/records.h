@@ -16,7 +16,8 @@ void append_record(std::string& out, const LineError& error);
 // Those of a batch file, as OpenAI writes them. Ids are made of the line's number, "created" is 0:
 // the same job gives the same bytes.
 //   success  "response" with status 200 and a text_completion or chat.completion as body
-//   failure  "response" with status 400 (500: internal) and {"error"} as body, and "error"
+//   failure  "response" with status 400 and {"error"} as body; status 500 where the line is not at
+//            fault. "error" is null: it is for requests that got no response.
 void append_batch_record(std::string& out, const Request& request,
                          std::span<const Completion> samples);
 void append_batch_record(std::string& out, const LineError& error);

@@ -41,13 +41,17 @@ def check(value, schema, place="line"):
 
 def check_line(record, url):
     """`url`: of the request; None for one that failed."""
-    check(record, {"id": str, "custom_id": (str, NULL), "response": dict, "error": (dict, NULL)})
+    check(record, {"id": str, "custom_id": (str, NULL), "response": dict, "error": NULL})
     check(record["response"], {"status_code": int, "request_id": str, "body": dict})
     check(record["response"]["body"], BODIES[url])
-    if url is None:
-        check(record["error"], {"code": str, "message": str})
-    else:
-        assert record["error"] is None
+    assert (record["response"]["status_code"] == 200) == (url is not None)
+
+
+def code_of(record):
+    """The code of a failure, or None."""
+    if record["response"]["status_code"] == 200:
+        return None
+    return record["response"]["body"]["error"]["code"]
 
 
 def read_as_client(path):
@@ -88,14 +92,14 @@ class BatchJobs(unittest.TestCase):
         self.input = os.path.join(folder.name, "in.jsonl")
         self.output = os.path.join(folder.name, "out.jsonl")
 
-    def generate(self, lines, *flags, status=0):
+    def generate(self, lines, *flags, status=0, environment=None):
         with open(self.input, "w", encoding="utf-8") as file:
             file.writelines((line if isinstance(line, str) else json.dumps(line)) + "\n"
                             for line in lines)
         done = subprocess.run(
             [TRANSLOAD, "generate", "--model", self.model, "--input", self.input, "--output",
              self.output, "--threads", "1", "--max-tokens", "4", *flags],
-            capture_output=True, text=True)
+            capture_output=True, text=True, env={**os.environ, **(environment or {})})
         self.assertEqual(done.returncode, status, done.stderr)
         self.said = done.stderr
         with open(self.output, encoding="utf-8") as file:
@@ -132,8 +136,8 @@ class Batch(BatchJobs):
             "{"], status=1)
         self.assertEqual(len(records), 8)
         for record in records:
-            check_line(record, urls.get(record["custom_id"]) if record["error"] is None else None)
-        codes = {record["id"]: record["error"]["code"] for record in records if record["error"]}
+            check_line(record, None if code_of(record) else urls[record["custom_id"]])
+        codes = {record["id"]: code_of(record) for record in records if code_of(record)}
         self.assertEqual(codes, {"batch_req_5": "unknown_field", "batch_req_6": "prompt_too_long",
                                  "batch_req_7": "duplicate_id", "batch_req_8": "invalid_json"})
         self.assertIn("accepted without effect: model, user", self.said)
@@ -188,8 +192,24 @@ class Batch(BatchJobs):
         for record in records:
             check_line(record, None)
             self.assertEqual(record["response"]["status_code"], 500)
-            self.assertEqual(record["error"]["code"], "internal")
-        self.generate(job, status=1)  # both are done
+            self.assertEqual(code_of(record), "internal")
+        for keep in (2, 1):  # nothing is left, or one line; the status is the same
+            whole = self.lines()
+            with open(self.output, "wb") as file:
+                file.writelines(whole[:keep])
+            self.generate(job, status=1)
+            self.assertEqual(self.lines(), whole)
+
+    def test_a_chat_line_without_python_is_no_fault_of_the_request(self):
+        records = self.generate([request("m", CHAT, messages=user("hi")),
+                                 request("c", COMPLETION, prompt="hi")], status=1,
+                                environment={"TRANSLOAD_PYTHON": "/nowhere/python3"})
+        by_id = {record["custom_id"]: record for record in records}
+        check_line(by_id["m"], None)
+        self.assertEqual(by_id["m"]["response"]["status_code"], 500)
+        self.assertEqual(by_id["m"]["response"]["body"]["error"]["type"], "server_error")
+        self.assertEqual(code_of(by_id["m"]), "chat_unavailable")
+        self.assertIsNone(code_of(by_id["c"]))
 
 
 if __name__ == "__main__":

@@ -314,12 +314,15 @@ TEST_F(RecordsTest, WritesErrorsWithTheirStatus) {
   EXPECT_EQ(out,
             "{\"id\":\"batch_req_9\",\"custom_id\":null,\"response\":{\"status_code\":400,"
             "\"request_id\":\"req_9\",\"body\":{\"error\":{\"message\":\"x\",\"type\":"
-            "\"invalid_request_error\",\"param\":null,\"code\":\"invalid_json\"}}},\"error\":"
-            "{\"code\":\"invalid_json\",\"message\":\"x\"}}");
-  out.clear();
-  append_record(out, LineError{9, "\"a\"", "internal", "x", JobFormat::kBatch});
-  EXPECT_THAT(out, HasSubstr("\"status_code\":500"));
-  EXPECT_THAT(out, HasSubstr("\"server_error\""));
+            "\"invalid_request_error\",\"param\":null,\"code\":\"invalid_json\"}}},"
+            "\"error\":null}");
+  for (const char* code : {"internal", "chat_unavailable"}) {
+    out.clear();
+    append_record(out, LineError{9, "\"a\"", code, "x", JobFormat::kBatch});
+    EXPECT_THAT(out, HasSubstr("\"status_code\":500"));
+    EXPECT_THAT(out, HasSubstr("\"server_error\""));
+    EXPECT_THAT(out, HasSubstr("\"error\":null}"));
+  }
 }
 
 // What open() finds of a batch output, and of one with samples.
