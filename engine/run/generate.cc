@@ -28,7 +28,11 @@ RunIdentity identity_of(const LoadedModel& loaded, const JobInput& input,
                         const GenerateOptions& options, const std::string& now) {
   const SamplingOptions& d = options.defaults;
   return {{"command", "generate"},
-          {"model", loaded.identity},
+          {"model", loaded.identity.weights},
+          {"config", loaded.identity.config},
+          {"tokenizer", loaded.identity.tokenizer},
+          {"chat template", loaded.identity.chat_template},
+          {"end tokens", loaded.identity.end_tokens},
           {"job", fmt::format("{:016x}", input.content_hash())},
           {"compute", std::string(name(options.run.compute))},
           {"instructions", arithmetic(loaded, options.run)},

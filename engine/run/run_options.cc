@@ -1,9 +1,7 @@
 #include "engine/run/run_options.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <atomic>
 #include <csignal>
@@ -29,20 +27,6 @@ void on_signal(int signal) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
-}
-
-// Shapes, extents and the files' sizes and times: cheap, and different for different weights.
-std::string identity_of(const layout::Model& model) {
-  std::string text = model.spec.family;
-  for (const layout::Weight& weight : model.weights)
-    text += fmt::format(";{}:{}:{}:{}:{}", weight.name, quant::name(weight.format), weight.rows,
-                        weight.cols, weight.extent.offset);
-  for (const std::string& path : model.files) {
-    struct stat status {};
-    if (stat(path.c_str(), &status) != 0) throw_errno(errno, "reading " + path);
-    text += fmt::format(";{}:{}.{}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
-  }
-  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
 void refuse_wishes_beside_plan(const planner::Wishes& wishes) {
@@ -112,7 +96,7 @@ LoadedModel load(const std::string& path) {
   loaded.tokenizer = load_tokenizer(checkpoint);
   loaded.chat = find_chat_template(checkpoint);
   loaded.end_tokens = end_tokens(checkpoint);
-  loaded.identity = identity_of(loaded.model);
+  loaded.identity = identify(checkpoint, loaded.model, loaded.chat, loaded.end_tokens);
   return loaded;
 }
 

@@ -8,6 +8,7 @@
 #include "engine/executor/engine.h"
 #include "engine/job/job.h"
 #include "engine/job/progress.h"
+#include "engine/run/model_identity.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "planner/placement.h"
 
@@ -37,7 +38,7 @@ struct LoadedModel {
   std::unique_ptr<Tokenizer> tokenizer;  // null: token ids only
   ChatTemplate chat;
   std::vector<int32_t> end_tokens;
-  std::string identity;  // changes when the weights do: files, sizes, times and headers hashed
+  ModelIdentity identity;
 };
 LoadedModel load(const std::string& path);
 

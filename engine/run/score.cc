@@ -126,7 +126,9 @@ class ScoreFeed : public Feed {
 RunIdentity identity_of(const LoadedModel& loaded, const ScoreInput& input,
                         const ScoreOptions& options) {
   return {{"command", "score"},
-          {"model", loaded.identity},
+          {"model", loaded.identity.weights},
+          {"config", loaded.identity.config},
+          {"tokenizer", loaded.identity.tokenizer},
           {"job", fmt::format("{:016x}", input.content_hash())},
           {"compute", std::string(name(options.run.compute))},
           {"instructions", arithmetic(loaded, options.run)},

@@ -1,6 +1,8 @@
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "engine/tokenizer/bpe_tokenizer.h"
@@ -83,6 +85,23 @@ std::optional<TokenizerRules> find_rules(const Checkpoint& checkpoint) {
 }
 
 }  // namespace
+
+std::vector<std::string> tokenizer_files(const Checkpoint& checkpoint) {
+  std::vector<std::string> paths;
+  if (checkpoint.kind == Checkpoint::Kind::kGguf) return paths;
+  const auto add = [&](std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      const std::string path = path_of(checkpoint, name);
+      if (exists(path)) paths.push_back(path);
+    }
+  };
+  add({"tokenizer.json"});
+  if (paths.empty()) {
+    add({"vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"});
+  }
+  if (!paths.empty()) add({"tokenizer_config.json"});
+  return paths;
+}
 
 std::unique_ptr<Tokenizer> load_tokenizer(const Checkpoint& checkpoint) {
   const std::optional<TokenizerRules> rules = find_rules(checkpoint);

@@ -62,4 +62,8 @@ class IncrementalDecoder {
 // Errors: kUnsupported naming the model kind or rule that is not implemented, kBadInput for damage.
 std::unique_ptr<Tokenizer> load_tokenizer(const Checkpoint& checkpoint);
 
+// The files beside the checkpoint that load_tokenizer reads, as far as they are there; none for a
+// GGUF.
+std::vector<std::string> tokenizer_files(const Checkpoint& checkpoint);
+
 }  // namespace transload::engine

@@ -192,6 +192,66 @@ class Chat(Jobs):
         self.generate(lines, "--chat-now", "2021-01-01", status=2)
 
 
+class ChangedModel(Jobs):
+    """A resume names what of the model changed."""
+
+    LINES = [{"id": i, "messages": user("a" * i)} for i in range(1, 4)]
+
+    def setUp(self):
+        super().setUp()
+        self.make()
+        self.generate(self.LINES)
+        with open(self.path("out.jsonl"), "r+b") as file:
+            file.truncate(len(file.readline()))
+
+    def change(self, name, change):
+        path = os.path.join(self.model, name)
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+        change(content)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+
+    def check_refused(self, *names):
+        self.generate(self.LINES, status=2)
+        self.assertRegex(self.said, r"error \[usage\]: .*another run: ")
+        for name in ("model", "config", "tokenizer", "chat template", "end tokens", "job"):
+            self.assertEqual(f"{name} was " in self.said, name in names, (name, self.said))
+
+    def test_an_unchanged_model_resumes(self):
+        self.change("tokenizer_config.json", lambda config: None)
+        self.assertEqual(len(self.generate(self.LINES)), 3)
+
+    def test_the_chat_template(self):
+        tiny_model.write_chat_template(self.model, tiny_model.CHATML + " ")
+        self.check_refused("chat template")
+
+    def test_a_template_of_its_own_file(self):
+        self.write_model_file("chat_template.jinja", "{{ messages }}")
+        self.check_refused("chat template")
+
+    def test_a_variable_of_the_template(self):
+        self.write_model_file("special_tokens_map.json", '{"pad_token": "<s>"}')
+        self.check_refused("chat template")
+
+    def test_the_tokenizer(self):
+        self.change("tokenizer.json", lambda file: file["added_tokens"][0].update(lstrip=True))
+        self.check_refused("tokenizer")
+
+    def test_the_tokenizers_configuration(self):
+        self.change("tokenizer_config.json", lambda file: file.update(add_bos_token=True))
+        self.check_refused("tokenizer")
+
+    def test_the_end_tokens(self):
+        self.change("generation_config.json", lambda file: file.update(eos_token_id=[7, 9]))
+        self.check_refused("end tokens")
+        self.assertIn("[7,9]", self.said)
+
+    def test_the_configuration(self):
+        self.change("config.json", lambda file: file.update(rms_norm_eps=0.01))
+        self.check_refused("config")
+
+
 @unittest.skipUnless(os.environ.get("TRANSLOAD_MODEL"), "TRANSLOAD_MODEL is not set")
 class Reference(Jobs):
     def test_smollm2_answers_as_the_reference(self):

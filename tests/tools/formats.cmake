@@ -9,7 +9,7 @@ function(format_test name file)
   set_tests_properties(tools.${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 endfunction()
 
-format_test(chat chat_test.py Chat)
+format_test(chat chat_test.py Chat ChangedModel)
 format_test(batch batch_test.py Batch)
 format_test(batch_lines batch_lines_test.py)
 format_test(doctor doctor_test.py)
