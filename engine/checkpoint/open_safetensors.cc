@@ -64,7 +64,10 @@ std::vector<std::string> files_ending(const fs::path& folder, std::string_view e
   if (!gguf.empty())
     hint = "pass the file " + gguf.front() + " in it";
   else if (!files_ending(folder, ".bin").empty())
-    hint = "its .bin files are pickled PyTorch data, which is not read; save it as safetensors";
+    hint = fmt::format(
+        "its .bin files are pickled PyTorch data, which is not read; run tools/convert.py {} -o "
+        "NEW_FOLDER",
+        folder.string());
   throw Error(Kind::kBadInput, fmt::format("{}: holds no .safetensors; {}", folder.string(), hint));
 }
 

@@ -251,7 +251,7 @@ TEST(OpenCheckpoint, SaysWhatIsMissingAndWhatToPass) {
   const auto text = [&] { return thrown_by([&] { open_checkpoint(folder.path()); }).text; };
   EXPECT_THAT(text(), HasSubstr("pass a folder with config.json and *.safetensors"));
   write_file(folder / "pytorch_model.bin", "x");
-  EXPECT_THAT(text(), HasSubstr("pickled PyTorch"));
+  EXPECT_THAT(text(), HasSubstr("tools/convert.py " + folder.path() + " -o NEW_FOLDER"));
   write_file(folder / "m.gguf", "x");
   EXPECT_THAT(text(), HasSubstr("pass the file m.gguf"));
   fs::copy_file(data("opt-preln") + "/model.safetensors", folder / "a.safetensors");
