@@ -47,7 +47,9 @@ void add_generate(CLI::App& app, int& status) {
       "Answers JSON lines {\"id\", \"prompt\"}, {\"id\", \"messages\"} or {\"id\", "
       "\"prompt_token_ids\"}, each with optional "
       "max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty, "
-      "frequency_penalty, seed, stop, stop_token_ids, min_tokens, ignore_eos, logprobs.");
+      "frequency_penalty, seed, stop, stop_token_ids, min_tokens, ignore_eos, logprobs, n. A file "
+      "whose first line has a custom_id is an OpenAI batch file: {\"custom_id\", \"method\", "
+      "\"url\", \"body\"} in, its output objects out.");
   const auto options = std::make_shared<Options>();
   add_run_flags(*command, options->run);
   command->add_flag("--dry-run", options->run.options.dry_run, "Print the plan and stop");

@@ -268,6 +268,11 @@ class Help(CommandTest):
                 self.assertIn("transload", result.out)
                 self.assertEqual(result.err, "")
 
+    def test_help_names_the_fields_of_a_line_and_the_batch_file(self):
+        text = " ".join(self.transload("generate", "--help").out.split())
+        for name in ("messages", "logprobs, n.", "OpenAI batch file", "custom_id"):
+            self.assertIn(name, text)
+
     def test_a_reader_that_goes_away_ends_the_run_with_an_io_error(self):
         lines = "".join(json.dumps({"id": i, "prompt_token_ids": [5]}) + "\n" for i in range(50))
         with subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE) as reader:
