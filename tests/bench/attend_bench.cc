@@ -3,13 +3,16 @@
 // ratios of float16 attention to the plain read; exit status 1 where one is below kGate.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/instructions.h"
+#include "offload/region.h"
 #include "tests/bench/ratios/ratio_reporter.h"
 
 namespace transload::kernels {
@@ -58,12 +61,12 @@ class Cache {
  public:
   Cache(Backend& backend, const KvShape& kv, int64_t rows, int64_t slots)
       : blocks_((slots + kBlockSlots - 1) / kBlockSlots),
-        pages_(static_cast<size_t>((rows * blocks_ * kv.block_bytes() + 4095) / 4096)) {
+        memory_("cache", rows * blocks_ * kv.block_bytes(), 0) {
     const int64_t width = 2 * kv.kv_heads * kv.head_dim;
     auto token = uniform(width);
     backend.narrow_kv({token.data(), width, 1, width, kv.bits});
     const auto* const k = reinterpret_cast<const std::byte*>(token.data());
-    auto* const bytes = reinterpret_cast<std::byte*>(pages_.data());
+    std::byte* const bytes = memory_.data();
     for (int64_t block = 0; block < rows * blocks_; ++block) {
       pointers_.push_back(bytes + block * kv.block_bytes());
       for (int64_t slot = 0; slot < kBlockSlots; ++slot) {
@@ -74,14 +77,12 @@ class Cache {
     }
   }
   const std::byte* const* row(int64_t index) const { return pointers_.data() + index * blocks_; }
-  int64_t bytes() const { return static_cast<int64_t>(pages_.size() * sizeof(Page)); }
+  int64_t bytes() const { return memory_.bytes(); }
 
  private:
-  struct alignas(4096) Page {  // as in the arenas
-    std::byte bytes[4096];
-  };
   int64_t blocks_;
-  std::vector<Page> pages_;
+  offload::Region
+      memory_;  // as the KV cache lies in a run: in huge pages where the system has them
   std::vector<const std::byte*> pointers_;
 };
 
@@ -109,7 +110,9 @@ void BM_AttendFloat(benchmark::State& state) { attend(state, 32); }
 void BM_PlainRead(benchmark::State& state) {
   const int64_t threads = state.range(0);
   const int64_t count = state.range(1) * (int64_t{1} << 20) / 8;
-  const std::vector<uint64_t> data(static_cast<size_t>(count), 3);
+  const offload::Region memory("read", 8 * count, 0);
+  const std::span data(reinterpret_cast<uint64_t*>(memory.data()), static_cast<size_t>(count));
+  std::fill(data.begin(), data.end(), 3);
   const auto read = [&](int64_t part) {
     uint64_t sum = 0;
     for (int64_t i = part * count / threads; i < (part + 1) * count / threads; ++i) {
