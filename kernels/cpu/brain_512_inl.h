@@ -10,7 +10,18 @@
 
 namespace transload::kernels::cpu {
 
-inline constexpr int64_t kStep = 8;  // columns that are brought at once
+inline constexpr int64_t kStep = 8;   // columns that are brought at once
+inline constexpr int64_t kWide = 32;  // a cache line of each row: as long as so many are left
+// Rows so far apart have all their lines in the same few places of the cache, where they push each
+// other out: kSpan columns of each are copied to rows kSpanStride bytes apart.
+inline constexpr int64_t kClash = 2048;
+inline constexpr int64_t kSpan = 256;
+inline constexpr int kSpanLines = 2 * kSpan / 64;
+inline constexpr int64_t kSpanStride = 2 * kSpan + 64;
+inline constexpr int64_t kSpanBytes = 16 * kSpanStride;
+
+// Columns of the next span where so many are left.
+constexpr int64_t span_columns(int64_t left) { return left < kSpan ? left / kWide * kWide : kSpan; }
 
 template <class Source>
 struct BrainVectors512 {
@@ -72,11 +83,82 @@ struct BrainVectors512 {
     out[3] = _mm512_unpackhi_epi64(ab_high, de_high);
   }
 
+  // Columns c .. c + 31 of a row.
+  template <quant::Format kFormat>
+  [[gnu::always_inline]] static __m512i load32(const std::byte* row, int64_t c) {
+    const std::byte* const at = row + 2 * c;
+    if constexpr (kFormat == quant::Format::kBF16) return _mm512_loadu_si512(at);
+    const auto half = [&](int64_t byte) {
+      return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at + byte)));
+    };
+    return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(half(32), half(0)));
+  }
+
+  // Columns c .. c + columns - 1, whole groups of kWide, as rows of their own; `copy` [kSpanBytes].
+  static RowVector span(RowVector rows, int64_t c, int64_t columns, std::byte* copy) {
+    rows.at += 2 * c;
+    if (rows.stride % kClash != 0 || columns < kSpan) return rows;
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      __m512i lines[kSpanLines];  // all at once: no loop that a compiler takes for memcpy
+#pragma GCC unroll 8
+      for (int i = 0; i < kSpanLines; ++i) {
+        lines[i] = _mm512_loadu_si512(rows.at + lane * rows.stride + 64 * i);
+      }
+#pragma GCC unroll 8
+      for (int i = 0; i < kSpanLines; ++i) {
+        _mm512_store_si512(copy + lane * kSpanStride + 64 * i, lines[i]);
+      }
+    }
+    return {copy, kSpanStride, rows.row, rows.skip};
+  }
+
+  // out[j] = columns c + 2 j and the next of 16 rows, j < 16.
+  template <quant::Format kFormat>
+  [[gnu::always_inline]] static void unpack32(const RowVector& rows, int64_t c, __m512i* out) {
+    __m512i four[4][4];  // [k][j]: rows 4 k .. 4 k + 3 of pairs j, 4 + j, 8 + j and 12 + j
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      const std::byte* at = rows.at + 4 * k * rows.stride;
+      const __m512i a = load32<kFormat>(at, c);
+      const __m512i b = load32<kFormat>(at + rows.stride, c);
+      const __m512i d = load32<kFormat>(at + 2 * rows.stride, c);
+      const __m512i e = load32<kFormat>(at + 3 * rows.stride, c);
+      const __m512i ab = _mm512_unpacklo_epi32(a, b);
+      const __m512i de = _mm512_unpacklo_epi32(d, e);
+      const __m512i ab_high = _mm512_unpackhi_epi32(a, b);
+      const __m512i de_high = _mm512_unpackhi_epi32(d, e);
+      four[k][0] = _mm512_unpacklo_epi64(ab, de);
+      four[k][1] = _mm512_unpackhi_epi64(ab, de);
+      four[k][2] = _mm512_unpacklo_epi64(ab_high, de_high);
+      four[k][3] = _mm512_unpackhi_epi64(ab_high, de_high);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const __m512i even = _mm512_shuffle_i32x4(four[0][j], four[1][j], 0x88);
+      const __m512i odd = _mm512_shuffle_i32x4(four[0][j], four[1][j], 0xdd);
+      const __m512i even_high = _mm512_shuffle_i32x4(four[2][j], four[3][j], 0x88);
+      const __m512i odd_high = _mm512_shuffle_i32x4(four[2][j], four[3][j], 0xdd);
+      out[j] = _mm512_shuffle_i32x4(even, even_high, 0x88);
+      out[4 + j] = _mm512_shuffle_i32x4(odd, odd_high, 0x88);
+      out[8 + j] = _mm512_shuffle_i32x4(even, even_high, 0xdd);
+      out[12 + j] = _mm512_shuffle_i32x4(odd, odd_high, 0xdd);
+    }
+  }
+
   template <quant::Format kFormat>
   static void unpack(const RowVector& rows, int64_t cols, __m512i* out) {
     int64_t c = 0;
+    alignas(64) std::byte copy[kSpanBytes];
+    while (c + kWide <= cols) {
+      const int64_t columns = span_columns(cols - c);
+      const RowVector near = span(rows, c, columns, copy);
+      for (int64_t i = 0; i < columns; i += kWide, out += kWide / 2) {
+        prefetch_next<BrainVectors512>(rows, (c + i) / kWide, cols / kWide);
+        unpack32<kFormat>(near, i, out);
+      }
+      c += columns;
+    }
     for (; c + kStep <= cols; c += kStep, out += kStep / 2) {
-      prefetch_next<BrainVectors512>(rows, c / kStep, cols / kStep);
       unpack8<kFormat, false>(rows, c, kStep, out);
     }
     if (c < cols) unpack8<kFormat, true>(rows, c, cols - c, out);

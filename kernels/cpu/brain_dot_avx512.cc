@@ -83,31 +83,41 @@ void multiply_tile(const StoragePanelArgs& args, const RowVector* rows, int64_t 
 template <quant::Format kFormat, int kM, int kV>
 void multiply_few(const StoragePanelArgs& args, const RowVector* rows) {
   const int64_t row_bytes = x_row_bytes(args.cols);
-  const int64_t steps = args.cols / kStep;
   __m512 sums[kM][kV];
   for (int m = 0; m < kM; ++m) {
     for (int v = 0; v < kV; ++v) sums[m][v] = _mm512_setzero_ps();
   }
-  __m512i w[kV][kStep / 2];
-  const auto add = [&](int64_t step) {
+  __m512i w[kV][kWide / 2];
+  alignas(64) std::byte copies[kV][kSpanBytes];
+  const auto add = [&](int64_t column, int64_t columns) {
 #pragma GCC unroll 4
-    for (int p = 0; p < kStep / 2; ++p) {
+    for (int64_t p = 0; p < columns / 2; ++p) {
       __m512i pair[kV];
       for (int v = 0; v < kV; ++v) pair[v] = w[v][p];
-      add_pairs<kM, kV>(args.x + 2 * kStep * step + 4 * p, row_bytes, pair, sums);
+      add_pairs<kM, kV>(args.x + 2 * column + 4 * p, row_bytes, pair, sums);
     }
   };
-  for (int64_t step = 0; step < steps; ++step) {
-    for (int v = 0; v < kV; ++v) {
-      prefetch_next<Brain512>(rows[v], step, steps, kV);
-      Brain512::unpack8<kFormat, false>(rows[v], step * kStep, kStep, w[v]);
+  int64_t c = 0;
+  while (c + kWide <= args.cols) {
+    const int64_t columns = span_columns(args.cols - c);
+    RowVector near[kV];
+    for (int v = 0; v < kV; ++v) near[v] = Brain512::span(rows[v], c, columns, copies[v]);
+    for (int64_t i = 0; i < columns; i += kWide) {
+      for (int v = 0; v < kV; ++v) {
+        prefetch_next<Brain512>(rows[v], (c + i) / kWide, args.cols / kWide, kV);
+        Brain512::unpack32<kFormat>(near[v], i, w[v]);
+      }
+      add(c + i, kWide);
     }
-    add(step);
+    c += columns;
   }
-  if (const int64_t left = args.cols % kStep; left != 0) {
-    for (int v = 0; v < kV; ++v)
-      Brain512::unpack8<kFormat, true>(rows[v], steps * kStep, left, w[v]);
-    add(steps);
+  for (; c + kStep <= args.cols; c += kStep) {
+    for (int v = 0; v < kV; ++v) Brain512::unpack8<kFormat, false>(rows[v], c, kStep, w[v]);
+    add(c, kStep);
+  }
+  if (c < args.cols) {
+    for (int v = 0; v < kV; ++v) Brain512::unpack8<kFormat, true>(rows[v], c, args.cols - c, w[v]);
+    add(c, kStep);
   }
   store_tile<kM, kV>(args, rows, 0, sums);
 }

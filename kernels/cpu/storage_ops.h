@@ -16,11 +16,14 @@ namespace transload::kernels::cpu {
 inline constexpr int64_t kCodeGroup = 32;     // values of x with one scale
 inline constexpr int64_t kStoragePanel = 32;  // rows of W in a panel
 
-// Bytes of a row of x in either form, and of a worker's scratch: a panel, and rows of W that stand
-// in where a slice is shorter than a vector.
+// Bytes from a row of x in either form to the next, never a multiple of 1024: rows that are read
+// side by side would push each other out of the cache.
 constexpr int64_t x_row_bytes(int64_t cols) {
-  return 2 * ((cols + kCodeGroup - 1) / kCodeGroup * kCodeGroup);
+  const int64_t bytes = 2 * ((cols + kCodeGroup - 1) / kCodeGroup * kCodeGroup);
+  return bytes % 1024 == 0 ? bytes + 64 : bytes;
 }
+// Of a worker's scratch: a panel, and rows of W that stand in where a slice is shorter than a
+// vector.
 constexpr int64_t storage_scratch_bytes(int64_t cols) {
   return 2 * kStoragePanel * x_row_bytes(cols);
 }

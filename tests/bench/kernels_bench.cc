@@ -113,6 +113,7 @@ BENCHMARK_CAPTURE(BM_Matmul, q4_1, quant::Format::kQ4_1)->Apply(float32_shapes);
 BENCHMARK_CAPTURE(BM_MatmulFast, q4_1, quant::Format::kQ4_1)->Apply(fast_shapes);
 BENCHMARK_CAPTURE(BM_Matmul, f32, quant::Format::kF32)->Apply(float32_shapes);
 BENCHMARK_CAPTURE(BM_MatmulFast, bf16, quant::Format::kBF16)->Apply(wide_shapes);
+BENCHMARK_CAPTURE(BM_MatmulFast, f16, quant::Format::kF16)->Apply(wide_shapes);
 BENCHMARK_CAPTURE(BM_MatmulFast, q8_0, quant::Format::kQ8_0)->Apply(fast_shapes);
 BENCHMARK_CAPTURE(BM_Matmul, q4_1_old, quant::Format::kQ4_1)->Apply(old_shapes);
 BENCHMARK_CAPTURE(BM_Matmul, q4_1_threads, quant::Format::kQ4_1)->Apply(thread_shapes);
@@ -160,6 +161,8 @@ int main(int argc, char** argv) {
        "BM_Matmul/f32/threads:1/instructions:4/"},
       {"oneDNN bfloat16: fast, bf16", "BM_MatmulOneDnn/bf16/threads:1/",
        "BM_MatmulFast/bf16/threads:1/instructions:4/"},
+      {"oneDNN bfloat16: fast, f16", "BM_MatmulOneDnn/bf16/threads:1/",
+       "BM_MatmulFast/f16/threads:1/instructions:4/"},
       {"oneDNN bfloat16: fast, q4_1", "BM_MatmulOneDnn/bf16/threads:1/",
        "BM_MatmulFast/q4_1/threads:1/instructions:4/"},
   };

@@ -15,11 +15,13 @@ struct MatmulShape {
   int64_t k = 0;
 };
 
-// Those of SmolLM2-135M: attention, into and out of the gated part, the head.
+// Those of SmolLM2-135M: attention, into and out of the gated part, the head. Then attention of
+// OPT-1.3B, whose rows are a power of two long.
 inline constexpr MatmulShape kMatmulShapes[] = {
-    {1, 576, 576},    {16, 576, 576},  {512, 576, 576},  {1, 1536, 576},   {4, 1536, 576},
-    {16, 1536, 576},  {64, 1536, 576}, {512, 1536, 576}, {1, 576, 1536},   {16, 576, 1536},
-    {512, 576, 1536}, {1, 49152, 576}, {16, 49152, 576}, {512, 49152, 576}};
+    {1, 576, 576},    {16, 576, 576},   {512, 576, 576},  {1, 1536, 576},    {4, 1536, 576},
+    {16, 1536, 576},  {64, 1536, 576},  {512, 1536, 576}, {1, 576, 1536},    {16, 576, 1536},
+    {512, 576, 1536}, {1, 49152, 576},  {16, 49152, 576}, {512, 49152, 576}, {1, 2048, 2048},
+    {4, 2048, 2048},  {16, 2048, 2048}, {512, 2048, 2048}};
 
 inline std::vector<float> uniform(int64_t count) {
   std::mt19937 random(1);

@@ -84,11 +84,13 @@ class StorageMatmul : public testing::TestWithParam<std::string> {};
 TEST_P(StorageMatmul, MatchesReferenceForEveryFormat) {
   const auto backend = storage_backend(GetParam());
   for (const Format format : formats_of(GetParam())) {
-    for (const int64_t m : {1, 2, 3, 4, 5, 7, 130}) {
-      const Matrix w = whole_blocks(format, 37, 512, 3);
-      const Inputs in = inputs(m, w, m == 3 || m == 7, 5);
-      const auto y = multiply(*backend, in, w, {w.slice(0, w.rows)});
-      expect_near_reference(in, w, y, std::string(name(format)) + " m " + std::to_string(m));
+    for (const int64_t cols : {512, 1024}) {  // the second: a power of two of cache lines
+      for (const int64_t m : {1, 2, 3, 4, 5, 7, 12, 130}) {
+        const Matrix w = whole_blocks(format, 37, cols, 3);
+        const Inputs in = inputs(m, w, m == 3 || m == 7, 5);
+        const auto y = multiply(*backend, in, w, {w.slice(0, w.rows)});
+        expect_near_reference(in, w, y, std::string(name(format)) + " m " + std::to_string(m));
+      }
     }
   }
 }
@@ -111,7 +113,7 @@ TEST_P(StorageMatmul, MatchesReferenceForAnyNumberOfPlainColumns) {
   const auto backend = storage_backend(GetParam());
   for (const Format format : kPlainFormats) {
     if (!from_storage(format, GetParam())) continue;
-    for (const int64_t cols : {1, 3, 7, 8, 9, 31, 33}) {
+    for (const int64_t cols : {1, 3, 7, 8, 9, 31, 33, 256, 331}) {
       const Matrix w = matrix(format, 20, cols, 1);
       const Inputs in = inputs(13, w, true, 2);
       expect_near_reference(in, w, multiply(*backend, in, w, {w.slice(0, 20)}),
@@ -202,7 +204,7 @@ TEST_P(StorageMatmul, WhatIsNoNumberStaysNone) {
 TEST_P(StorageMatmul, ARowsBitsDoNotDependOnItsCompany) {
   const auto backend = storage_backend(GetParam());
   for (const Format format : formats_of(GetParam())) {
-    const Matrix w = whole_blocks(format, 45, 96, 1);
+    const Matrix w = whole_blocks(format, 45, quant::block_values(format) == 1 ? 1024 : 96, 1);
     const Inputs all = inputs(150, w, true, 2);
     const auto together = multiply(*backend, all, w, {w.slice(0, w.rows)});
     for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 70, 129}) {

@@ -99,7 +99,7 @@ TEST_F(TileMatmul, ProductsOfCodesHaveTheBitsOfTheOtherInstructions) {
 // A sum a column is more roundings than there are.
 TEST_F(TileMatmul, ProductsOfBfloat16MatchTheReference) {
   for (const Format format : kPlainFormats) {
-    for (const int64_t cols : {1, 7, 31, 32, 33, 100}) {
+    for (const int64_t cols : {1, 7, 31, 32, 33, 100, 1024}) {
       const Matrix w = matrix(format, 37, cols, 3);
       for (const int64_t m : {1, 16, 19}) {
         const Inputs in = inputs(m, w, true, 5);
