@@ -12,7 +12,7 @@ int64_t kernel_scratch_bytes(int64_t threads, int64_t cols, int64_t head_dim) {
   constexpr int64_t kPrepared = 2;      // bytes of a number that is prepared for products
   constexpr int64_t kGap = 64;          // bytes between prepared rows
   constexpr int64_t kPanelRows = 64;    // of weights, prepared for a thread
-  constexpr int64_t kRows = 128;        // of activations, prepared for all threads
+  constexpr int64_t kRows = 256;        // of activations, prepared for all threads
   constexpr int64_t kVectors = 96 + 8;  // of queries: what they merged, and a tile's part
   constexpr int64_t kTile = 8;          // queries that have scores at once
   const int64_t row = round_up(cols, 32) * kPrepared + kGap;

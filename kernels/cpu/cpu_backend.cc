@@ -24,7 +24,7 @@ using cpu::kPanelRows;
 constexpr int64_t kTaskFloats = 16 * 1024;    // a task on rows touches at least so many numbers
 constexpr int64_t kTaskProducts = 64 * 1024;  // a task of matmul multiplies at least so many
 constexpr int64_t kRowBlock = 64;  // rows of x for which decoding a panel once more is cheap
-constexpr int64_t kXRows = 128;    // rows of x that are prepared for products from storage at once
+constexpr int64_t kXRows = 256;    // rows of x that are prepared for products from storage at once
 constexpr int64_t kCacheLine = 64;
 
 int64_t grain_of(int64_t floats_a_row) {

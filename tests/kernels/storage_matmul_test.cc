@@ -321,9 +321,12 @@ TEST(StorageScratch, IsAPanelAThreadAndTheRowsOfX) {
   options.max_cols = 576;
   options.max_head_dim = 64;
   options.compute = Compute::kFast;
-  EXPECT_EQ(cpu_scratch_bytes(options), 2 * 32 * 2 * 576 + 128 * 2 * 576);
+  EXPECT_EQ(cpu_scratch_bytes(options), 2 * 32 * 2 * 576 + 256 * 2 * 576);
   options.threads = 3;
-  EXPECT_EQ(cpu_scratch_bytes(options), 3 * 2 * 32 * 2 * 576 + 128 * 2 * 576);
+  EXPECT_EQ(cpu_scratch_bytes(options), 3 * 2 * 32 * 2 * 576 + 256 * 2 * 576);
+  options.max_cols = 1024;  // whose rows would push each other out of the cache
+  options.threads = 1;
+  EXPECT_EQ(cpu_scratch_bytes(options), (2 * 32 + 256) * (2 * 1024 + 64));
 }
 
 }  // namespace
