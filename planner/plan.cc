@@ -174,6 +174,11 @@ Plan plan_from_json(const nlohmann::json& json) {
   visit_fields(plan, reader);
   reader.finish();
   if (!layout::is_kv_bits(plan.kv_bits)) fail("kv_bits", "must be 32 or 16");
+  for (const auto& [name, count] :
+       {std::pair("batch_size", plan.batch_size), std::pair("num_batches", plan.num_batches),
+        std::pair("prefill_tokens", plan.prefill_tokens)}) {
+    if (count > std::numeric_limits<int32_t>::max()) fail(name, "is more than any machine holds");
+  }
   return plan;
 }
 

@@ -4,18 +4,34 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <limits>
 #include <string>
 
 namespace transload::tools {
 
-// Of counts that cannot be 0. (CLI::PositiveNumber prints the largest double.)
+// Of counts that cannot be 0 and of which 32 bits hold all. (CLI::PositiveNumber prints the largest
+// double.)
 inline CLI::Validator at_least_one() {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   return CLI::Validator(
       [](std::string& text) -> std::string {
         int64_t value = 0;
         const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (status == std::errc() && end == text.data() + text.size() && value >= 1) return {};
-        return "'" + text + "' is no integer from 1 up";
+        const bool whole = status == std::errc() && end == text.data() + text.size();
+        if (whole && value >= 1 && value <= kMost) return {};
+        return "'" + text + "' is no integer from 1 to " + std::to_string(kMost);
+      },
+      "");
+}
+
+// Of seeds: CLI11 would take what is above 64 bits for the largest, and what is negative too.
+inline CLI::Validator seed() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        uint64_t value = 0;
+        const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (status == std::errc() && end == text.data() + text.size()) return {};
+        return "'" + text + "' is no integer from 0 to 18446744073709551615";
       },
       "");
 }

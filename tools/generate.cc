@@ -80,6 +80,7 @@ void add_generate(CLI::App& app, int& status) {
       ->capture_default_str()
       ->group(sampling);
   command->add_option("--seed", d.seed, "Of lines without one")
+      ->check(seed())
       ->capture_default_str()
       ->group(sampling);
   command->add_option(

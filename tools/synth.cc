@@ -79,7 +79,9 @@ void add_synth(CLI::App& app, int& status) {
   command->add_option("--shards", model.shards, "Files to spread the weights over")
       ->check(at_least_one())
       ->capture_default_str();
-  command->add_option("--seed", model.seed, "Of the random weights")->capture_default_str();
+  command->add_option("--seed", model.seed, "Of the random weights")
+      ->check(seed())
+      ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32, float16 or bfloat16")
       ->capture_default_str();
   command->add_option("-o,--output", options->output, "A new or empty folder")->required();

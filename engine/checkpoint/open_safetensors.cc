@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "engine/checkpoint/nesting.h"
 #include "engine/checkpoint/safetensors.h"
 
 namespace transload::engine {
@@ -19,7 +20,7 @@ constexpr int64_t kJsonLimit = 64 * kMiB;
 constexpr const char* kIndex = "model.safetensors.index.json";
 
 json read_json(const fs::path& path) {
-  json value = json::parse(read_text(path.string(), kJsonLimit), nullptr, false);
+  json value = parse_model_json(read_text(path.string(), kJsonLimit), path.string());
   if (!value.is_object())
     throw Error(Kind::kBadInput, path.string() + ": is no JSON object; copy or download it again");
   return value;

@@ -1,6 +1,10 @@
 #include "engine/executor/lanes.h"
 
 #include <algorithm>
+#include <string>
+#include <system_error>
+
+#include "base/error.h"
 
 namespace transload::engine {
 
@@ -34,16 +38,25 @@ Lanes::Lanes(TaskRunner& runner, TaskObserver observer)
   for (size_t i = 0; i < planner::kLanes; ++i) {
     const auto lane = static_cast<Lane>(i);
     const bool disk = lane == Lane::kDiskRead || lane == Lane::kDiskWrite;
-    threads_.emplace_back([this, lane, disk] {
-      prepare(lane);
-      disk ? run_disk(lane) : run(lane);
-    });
+    try {
+      threads_.emplace_back([this, lane, disk] {
+        prepare(lane);
+        disk ? run_disk(lane) : run(lane);
+      });
+    } catch (const std::system_error& error) {
+      stop();
+      throw Error(Kind::kDoesNotFit, "the thread of the " + std::string(planner::name(lane)) +
+                                         " lane: " + error.code().message() +
+                                         "; raise ulimit -u or ulimit -v");
+    }
   }
   std::unique_lock lock(mutex_);
   progress_.wait(lock, [&] { return prepared_ == planner::kLanes; });
 }
 
-Lanes::~Lanes() {
+Lanes::~Lanes() { stop(); }
+
+void Lanes::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

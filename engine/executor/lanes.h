@@ -91,6 +91,7 @@ class Lanes : public Executor {
     Clock::time_point start;
   };
 
+  void stop();  // ends the threads
   void prepare(planner::Lane lane);
   void run(planner::Lane lane);
   void run_disk(planner::Lane lane);

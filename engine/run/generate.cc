@@ -92,9 +92,9 @@ void print_summary(const GenerateOptions& options, const planner::Placement& pla
     fmt::print("{}\n", json.dump());
     return;
   }
-  fmt::print(stderr, "{}{} requests finished, {} error records, {} were done before\n{}",
-             defaults_text(options), feed.finished(), counts.errors + feed.failed(), counts.skipped,
-             summary_text(placement, result, feed.new_tokens()));
+  say(fmt::format("{}{} requests finished, {} error records, {} were done before\n{}",
+                  defaults_text(options), feed.finished(), counts.errors + feed.failed(),
+                  counts.skipped, summary_text(placement, result, feed.new_tokens())));
 }
 
 void print_plan(const RunOptions& run, const planner::Placement& placement) {
@@ -143,7 +143,7 @@ Outcome generate(const GenerateOptions& options) {
   if (run.dry_run) return dry_run(options, loaded, input, reading, progress);
   JobOutput output = JobOutput::open(run.output, identity_of(loaded, input, options, now));
   const JobCounts counts = index_job(input, reading, output, progress);
-  fmt::print(stderr, "{}", ignored_text(input));
+  say(ignored_text(input));
   if (input.pending() == 0) return nothing_left(run, output, counts);
   const planner::Placement placement = or_take_back(
       output, [&] { return choose_plan(loaded, run, workload_of(input), input.memory()); });

@@ -12,6 +12,11 @@
 
 namespace transload::engine {
 
+void say(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
 void refuse_clash(const RunOptions& run) {
   if (run.json && !run.dry_run && run.output == "-")
     throw Error(
@@ -45,21 +50,20 @@ Outcome nothing_left(const RunOptions& run, JobOutput& output, const JobCounts& 
     fmt::print("{}\n", json.dump());
     return outcome_of(false, counts.errors);
   }
-  fmt::print(stderr, "nothing left to compute: {} requests were done before, {} error records\n",
-             counts.skipped, counts.errors);
+  say(fmt::format("nothing left to compute: {} requests were done before, {} error records\n",
+                  counts.skipped, counts.errors));
   return outcome_of(false, counts.errors);
 }
 
 void announce(const RunOptions& run, const planner::Placement& placement) {
   if (!run.json)
-    fmt::print(stderr, "{}",
-               planner::placement_text(placement.plan, placement.needs, placement.prediction));
+    say(planner::placement_text(placement.plan, placement.needs, placement.prediction));
   const int64_t pinned = placement.needs.pinned_bytes;
   if (pinned >= 0 && pinned < placement.needs.bytes[1])
-    fmt::print(stderr,
-               "warning: {} of {} host memory can be page-locked, the rest is pageable; raise "
-               "ulimit -l or --pinned-memory\n",
-               format_bytes(pinned), format_bytes(placement.needs.bytes[1]));
+    say(
+        fmt::format("warning: {} of {} host memory can be page-locked, the rest is pageable; raise "
+                    "ulimit -l or --pinned-memory\n",
+                    format_bytes(pinned), format_bytes(placement.needs.bytes[1])));
 }
 
 RunProgress run_progress(Progress& progress, const planner::Placement& placement,

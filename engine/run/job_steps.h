@@ -16,6 +16,9 @@ struct JobCounts {
   int64_t skipped = 0;  // lines answered by an earlier run
 };
 
+// To standard error, for people: a run goes on where nobody can read it.
+void say(const std::string& text);
+
 // Errors: kUsage where the summary and the records would both go to standard output.
 void refuse_clash(const RunOptions& run);
 

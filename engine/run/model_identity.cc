@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/checkpoint/input_file.h"
+#include "engine/checkpoint/nesting.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace transload::engine {
@@ -67,7 +68,7 @@ std::string tokenizer_identity(const Checkpoint& checkpoint) {
       hashes += hash_of_file(path);
       continue;
     }
-    Json config = Json::parse(read_text(path, kGiB), nullptr, false);
+    Json config = parse_model_json(read_text(path, kGiB), path);
     if (config.is_object()) config.erase("chat_template");
     hashes += text_of(config);
   }

@@ -5,11 +5,12 @@
 
 #include <atomic>
 #include <csignal>
-#include <fstream>
 #include <mutex>
 
 #include "base/error.h"
 #include "base/units.h"
+#include "engine/checkpoint/input_file.h"
+#include "engine/checkpoint/nesting.h"
 #include "engine/run/machine_probe.h"
 #include "offload/region.h"
 #include "planner/report.h"
@@ -81,9 +82,7 @@ double decode_sweep_seconds(const RunStats& stats) {
 }  // namespace
 
 planner::Plan read_plan(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw Error(Kind::kIo, "--plan: cannot read " + path);
-  nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
+  nlohmann::json json = parse_model_json(read_text(path, 64 * kMiB), "--plan: " + path);
   if (json.is_discarded()) throw Error(Kind::kBadInput, "--plan: " + path + " is not JSON");
   if (json.is_object() && json.contains("plan")) json = json.at("plan");  // as --dry-run --json
   return planner::plan_from_json(json);

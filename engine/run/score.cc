@@ -171,12 +171,11 @@ void print_summary(const ScoreOptions& options, const planner::Placement& placem
     fmt::print("{}\n", json.dump());
     return;
   }
-  fmt::print(stderr,
-             "{} lines scored, {} error records, {} were done before\nmean NLL {:.6f} over {} "
-             "tokens, perplexity {:.5f}\n{}",
-             feed.finished(), counts.errors + feed.failed(), counts.skipped, feed.mean_nll(),
-             feed.tokens(), std::exp(feed.mean_nll()),
-             summary_text(placement, result, feed.tokens()));
+  say(fmt::format(
+      "{} lines scored, {} error records, {} were done before\nmean NLL {:.6f} over {} "
+      "tokens, perplexity {:.5f}\n{}",
+      feed.finished(), counts.errors + feed.failed(), counts.skipped, feed.mean_nll(),
+      feed.tokens(), std::exp(feed.mean_nll()), summary_text(placement, result, feed.tokens())));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "engine/tokenizer/normalizer.h"
 #include "engine/tokenizer/shown.h"
@@ -140,13 +141,13 @@ void BpeTokenizer::check_id(int32_t token) const {
 }
 
 std::string_view BpeTokenizer::token_bytes(int32_t token) const {
-  check_id(token);
-  return bytes_[token];
+  check(token >= 0, "a token id is not negative");
+  return token < vocab_size() ? bytes_[token] : std::string_view();
 }
 
 bool BpeTokenizer::is_special(int32_t token) const {
-  check_id(token);
-  return special_[static_cast<size_t>(token)];
+  check(token >= 0, "a token id is not negative");
+  return token < vocab_size() && special_[static_cast<size_t>(token)];
 }
 
 }  // namespace transload::engine

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "engine/checkpoint/nesting.h"
 #include "engine/tokenizer/shown.h"
 
 namespace transload::engine {
@@ -57,7 +58,10 @@ class VocabularySink {
 
 Json parse(std::istream& in, const Json::parser_callback_t& callback, const std::string& source) {
   try {
-    return Json::parse(in, callback);
+    return Json::parse(in, [&](int depth, Json::parse_event_t event, Json& parsed) {
+      check_nesting(depth, source);
+      return callback == nullptr || callback(depth, event, parsed);
+    });
   } catch (const Json::exception& error) {
     damaged(source, fmt::format("not valid JSON: {}", shown(error.what())));
   } catch (const std::ios_base::failure&) {

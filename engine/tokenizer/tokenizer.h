@@ -23,7 +23,8 @@ class Tokenizer {
   // Errors: kBadInput for a text that is not UTF-8, naming the byte, or of 2 GiB and more.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special) const = 0;
   // The bytes a token stands for; special tokens give their text. Sequences of byte-level tokens
-  // may split a UTF-8 character. Errors: kBadInput for an id outside the vocabulary.
+  // may split a UTF-8 character. None for an id beyond the vocabulary: models have more rows than
+  // their tokenizers have tokens, so that rows are a round number.
   virtual std::string_view token_bytes(int32_t token) const = 0;
   virtual bool is_special(int32_t token) const = 0;
   virtual int64_t vocab_size() const = 0;

@@ -8,7 +8,7 @@ import struct
 import subprocess
 import unittest
 
-from support import CommandTest, main, prompt_ids, read_lines, tiny
+from support import BINARY, CommandTest, main, prompt_ids, read_lines, tiny
 
 STATUS = {"usage": 2, "bad_input": 3, "does_not_fit": 4, "io": 5, "unsupported": 6}
 
@@ -53,7 +53,8 @@ class Flags(ErrorsTest):
             ("--prefill-tokens 3 .*6 tokens", "--prefill-tokens", 3),
             ("--attention: 'gpu'", "--attention", "gpu"),
             ("--compute: 'bfloat8'", "--compute", "bfloat8"),
-            ("--kv-bits: '4' is neither 16 nor 32", "--kv-bits", 4), ("--seed", "--seed", "abc")])
+            ("--kv-bits: '4' is neither 16 nor 32", "--kv-bits", 4), ("--seed", "--seed", "abc"),
+            ("--seed", "--seed", -1), ("--seed", "--seed", 2 ** 64)])
         self.check_flags("unsupported", [("cuda", "--device", "cuda"),
                                          ("disk", "--activations", "50/0/50")])
 
@@ -195,11 +196,49 @@ class Files(ErrorsTest):
                          "--output", self.fresh(), says="is a directory")
         for flags in (["--trace", below], ["--dump-activations", below], ["--plan", absent]):
             self.check_error("io", *self.generate_flags(*flags), says="absent")
+        self.check_error("bad_input", *self.generate_flags("--plan", self.folder),
+                         says="is no regular file")
         self.check_error("io", *self.generate_flags(output=below), says="absent")
         self.check_error("io", *self.generate_flags(output=self.folder), says="directory")
         self.check_error("io", *self.generate_flags("--kv", "0/0/100", "--disk-dir", self.input),
                          says="--disk-dir")
         self.assertFalse(os.path.exists(absent))
+
+    def test_a_configuration_nested_without_end_is_refused(self):
+        copy = self.path("nested")
+        shutil.copytree(tiny(), copy)
+        with open(os.path.join(copy, "config.json"), "r+", encoding="utf-8") as file:
+            text = file.read().rstrip()
+            file.seek(0)
+            file.write(text[:-1] + ', "x": ' + "[" * 200000 + "]" * 200000 + "}")
+        self.check_error("bad_input", "inspect", copy, says="nested deeper than 100")
+        self.check_error("bad_input", *self.generate_flags("--plan", os.path.join(
+            copy, "config.json")), says="--plan: .*nested deeper than 100")
+
+    def test_what_is_lost_on_standard_output_is_an_error(self):
+        with open("/dev/full", "wb") as full:
+            for arguments in (["inspect", tiny()], self.generate_flags("--dry-run", "--json")):
+                done = subprocess.run([BINARY, *map(str, arguments)], stdout=full,
+                                      stderr=subprocess.PIPE, env=self.environment(), check=False)
+                self.assertEqual(done.returncode, 5)
+                self.assertIn(b"error [io]: standard output: No space", done.stderr)
+
+    def test_nobody_need_read_standard_error(self):
+        output = self.fresh()
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([BINARY, *map(str, self.generate_flags(output=output))],
+                                  stderr=full, env=self.environment(), check=False)
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(len(read_lines(output)), len(read_lines(self.input)))
+
+    def test_closed_standard_streams_do_not_mix_with_the_output(self):
+        output, whole = self.fresh(), self.fresh()
+        self.check_status(self.transload(*self.generate_flags(output=whole)))
+        done = subprocess.run(
+            ["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', BINARY,
+             *map(str, self.generate_flags(output=output))], env=self.environment(), check=False)
+        self.assertEqual(done.returncode, 0)
+        self.check_same_lines(whole, output)
 
     def test_a_model_that_is_none_is_refused(self):
         os.mkdir(self.path("empty"))

@@ -165,10 +165,15 @@ TEST(Tokenizer, RefusesWhatIsNoTextAndNoToken) {
   const auto tokenizer = tokenizer_of_json(bytes_json());
   expect_error([&] { tokenizer->encode("ab\xFF", false); }, Kind::kBadInput,
                "not valid UTF-8 at byte 2");
-  for (const int32_t id : {-1, 256}) {
-    expect_error([&] { tokenizer->token_bytes(id); }, Kind::kBadInput, "outside the vocabulary");
-    expect_error([&] { tokenizer->is_special(id); }, Kind::kBadInput, "outside the vocabulary");
-  }
+  expect_error([&] { tokenizer->token_bytes(-1); }, Kind::kInternal, "not negative");
+  expect_error([&] { tokenizer->is_special(-1); }, Kind::kInternal, "not negative");
+}
+
+TEST(Tokenizer, GivesNoTextForARowThatIsNoToken) {
+  const auto tokenizer = tokenizer_of_json(bytes_json());
+  EXPECT_EQ(tokenizer->token_bytes(256), "");
+  EXPECT_FALSE(tokenizer->is_special(256));
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{97, 300, 98}), "ab");
 }
 
 struct TwoFiles {
