@@ -23,7 +23,6 @@ import shutil
 import struct
 import sys
 import zipfile
-import zlib
 
 CHUNK_BYTES = 4 << 20
 PICKLE_LIMIT_BYTES = 256 << 20
@@ -33,13 +32,30 @@ DTYPES = {"FloatStorage": ("F32", 4), "HalfStorage": ("F16", 2), "BFloat16Storag
           "ShortStorage": ("I16", 2), "CharStorage": ("I8", 1), "ByteStorage": ("U8", 1),
           "BoolStorage": ("BOOL", 1)}
 KEPT = ("F32", "F16", "BF16", "F64")
-# What a damaged or strange zip raises where it is read.
-DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 COPIED = (".json", ".txt", ".model", ".jinja")
 
 
 class Refused(Exception):
     """What is wrong with a file, for people."""
+
+
+@contextlib.contextmanager
+def reading():
+    """Refuses what cannot be read: a damaged zip or pickle raises nearly anything."""
+    try:
+        yield
+    except Refused:
+        raise
+    except MemoryError as error:
+        raise Refused("needs more memory than there is") from error
+    except Exception as error:
+        what = str(error) or type(error).__name__
+        raise Refused(f"{what}; the file is damaged, bring it again") from error
+
+
+def in_one_line(text):
+    """The text, with newlines and other control characters written as in Python."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class StateDict(collections.OrderedDict):
@@ -136,12 +152,7 @@ class BinFile:
         if self.archive.getinfo(name).file_size > PICKLE_LIMIT_BYTES:
             raise Refused(f"its pickle is longer than {PICKLE_LIMIT_BYTES} bytes")
         with self.archive.open(name) as file:
-            try:
-                state = StateDictReader(file).load()
-            except Refused:
-                raise
-            except Exception as error:
-                raise Refused(f"its pickle is damaged ({error})") from error
+            state = StateDictReader(file).load()
         for wrapper in ("state_dict", "model"):  # checkpoints of training programs
             if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
                 state = state[wrapper]
@@ -165,7 +176,7 @@ class BinFile:
         if have_bytes < storage.items * storage.item_bytes:
             raise Refused(f"storage {storage.key} has {have_bytes} bytes of "
                           f"{storage.items * storage.item_bytes}")
-        with self.archive.open(name) as file:
+        with reading(), self.archive.open(name) as file:
             file.seek(tensor.offset * storage.item_bytes)
             pieces = read_pieces(file, tensor.span * storage.item_bytes)
             yield from pieces if tensor.in_a_row else gather(tensor, pieces)
@@ -231,7 +242,7 @@ def write_safetensors(source, path, say):
             pieces = source.pieces(tensor)
             try:
                 file.writelines(as_float32(pieces) if tensor.storage.dtype == "F64" else pieces)
-            except (Refused, *DAMAGE) as error:
+            except Refused as error:
                 raise Refused(f"tensor {name}: {error}") from error
         if file.tell() != 8 + len(text) + offset:
             raise Refused("did not give the bytes that it promised")
@@ -268,10 +279,12 @@ def find_shards(folder):
 
 def convert_shard(path, target, say):
     try:
-        with contextlib.closing(BinFile(path)) as source:
+        with reading():
+            opened = BinFile(path)
+        with contextlib.closing(opened) as source:
             names, size = write_safetensors(source, target, say)
             return names, size, set(source.tensors)
-    except (Refused, *DAMAGE) as error:
+    except Refused as error:
         raise Refused(f"{path}: {error}") from error
 
 
@@ -330,9 +343,9 @@ def main():
     options = parser.parse_args()
     try:
         convert(options.folder, options.output,
-                lambda text: print("convert: " + text, file=sys.stderr))
+                lambda text: print("convert: " + in_one_line(text), file=sys.stderr))
     except (Refused, OSError) as error:
-        sys.exit(f"convert: error: {error}")
+        sys.exit("convert: error: " + in_one_line(str(error)))
 
 
 if __name__ == "__main__":

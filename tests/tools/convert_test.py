@@ -1,7 +1,10 @@
 """convert_test.py TRANSLOAD: tools/convert.py on .bin files written by hand."""
 
+import contextlib
+import io
 import json
 import os
+import random
 import shutil
 import struct
 import subprocess
@@ -9,6 +12,7 @@ import sys
 import tempfile
 import tracemalloc
 import unittest
+import unittest.mock
 import zipfile
 
 import tiny_model
@@ -175,6 +179,36 @@ class Convert(unittest.TestCase):
             file.write(data)
         done = self.command()
         self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+
+    def ends_well(self):
+        """Whether the command converts; else it says what is wrong with the .bin, in one line."""
+        shutil.rmtree(self.output, ignore_errors=True)
+        with (unittest.mock.patch("sys.argv", ["convert", self.source, "-o", self.output]),
+              contextlib.redirect_stderr(io.StringIO()) as said):
+            try:
+                convert.main()
+            except SystemExit as end:  # Python prints its text and ends with 1
+                self.assertRegex(end.code, f"\\Aconvert: error: {self.bin()}: .+\\Z")
+                self.assertEqual(os.path.exists(self.output), False)
+                return False
+        self.assertNotIn("error", said.getvalue())
+        return True
+
+    def test_refuses_any_damage_in_one_line(self):
+        with open(os.path.join(ROOT, "tests", "data", "torch", "saved.bin"), "rb") as file:
+            good = file.read()
+        dice, converted = random.Random(1), 0
+        for _ in range(300):
+            data = bytearray(good)
+            for _ in range(dice.randint(1, 4)):
+                data[dice.randrange(len(data))] = dice.randrange(256)
+            if dice.random() < 0.2:
+                at = dice.randrange(len(data))
+                del data[at:at + dice.randint(1, 200)]
+            with open(self.bin(), "wb") as file:
+                file.write(data)
+            converted += self.ends_well()
+        self.assertIn(converted, range(1, 200))
 
     def test_a_refusal_leaves_nothing_and_the_next_try_goes_on(self):
         tensors = {name: Tensor(Storage("Float", floats(7.5, i), 2), (2,))
