@@ -26,6 +26,7 @@ import zipfile
 
 CHUNK_BYTES = 4 << 20
 PICKLE_LIMIT_BYTES = 256 << 20
+MOST_DIMENSIONS = 64  # PyTorch's
 # PyTorch's storages: safetensors' name, bytes of an element.
 DTYPES = {"FloatStorage": ("F32", 4), "HalfStorage": ("F16", 2), "BFloat16Storage": ("BF16", 2),
           "DoubleStorage": ("F64", 8), "LongStorage": ("I64", 8), "IntStorage": ("I32", 4),
@@ -95,15 +96,22 @@ class Tensor(collections.namedtuple("Tensor", "storage offset shape stride")):
         return True
 
 
+def is_size(number):
+    return type(number) is int and 0 <= number < 1 << 63
+
+
 def rebuild_tensor(storage, offset, shape, stride, *_):
     if not isinstance(storage, Storage):
         raise Refused("a tensor without a storage")
-    numbers = [offset, *shape, *stride]
-    if len(shape) != len(stride) or not all(type(n) is int and n >= 0 for n in numbers):
+    if not len(shape) == len(stride) <= MOST_DIMENSIONS or not all(
+            is_size(number) for number in (offset, *shape, *stride)):
         raise Refused("a tensor with a senseless shape")
     tensor = Tensor(storage, offset, tuple(shape), tuple(stride))
     if tensor.count and offset + tensor.span > storage.items:
         raise Refused(f"a tensor past the end of storage {storage.key}")
+    if tensor.count > storage.items:  # a stride of 0: a pickle of 1 KiB could ask for any size
+        raise Refused(f"a tensor of {tensor.count} elements in storage {storage.key}, "
+                      f"which has {storage.items}")
     return tensor
 
 
@@ -123,9 +131,10 @@ class StateDictReader(pickle.Unpickler):
 
     def persistent_load(self, reference):
         kind, name, key, _, items = reference
-        if kind != "storage" or name not in DTYPES or type(items) is not int:
+        if (kind != "storage" or name not in DTYPES or type(key) is not str
+                or not is_size(items)):
             raise Refused("its pickle speaks of something that is no storage")
-        return Storage(*DTYPES[name], str(key), items)
+        return Storage(*DTYPES[name], key, items)
 
 
 class BinFile:

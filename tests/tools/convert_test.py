@@ -117,6 +117,24 @@ class Convert(unittest.TestCase):
         save({"a": Tensor(Storage("Float", floats(1), 1), (2,))}, self.bin())
         self.assertIn("past the end of storage 0", self.refusal())
 
+    def test_refuses_more_elements_than_the_storage_has(self):
+        storage = Storage("Float", floats(1, 2), 2)
+        for shape in ((3,), (10**12,), (10**5, 10**6)):
+            save({"a": Tensor(storage, shape, stride=(0,) * len(shape))}, self.bin())
+            self.assertRegex(self.refusal(), r"a tensor of \d+ elements in storage 0, which has 2")
+
+    def test_refuses_sizes_that_no_tensor_has(self):
+        storage, below = Storage("Float", floats(1, 2), 2), Storage("Float", floats(1, 2), -2)
+        for tensor in (Tensor(storage, (0, 1 << 63)), Tensor(storage, (1 << 63,), stride=(0,)),
+                       Tensor(storage, (-1,)), Tensor(storage, (2,), stride=(-1,)),
+                       Tensor(storage, (1,), offset=-1), Tensor(storage, (2,), stride=(1 << 63,)),
+                       Tensor(storage, (1,) * 65), Tensor(storage, (1.0,)),
+                       Tensor(storage, (1,), stride=())):
+            save({"a": tensor}, self.bin())
+            self.assertIn("a tensor with a senseless shape", self.refusal())
+        save({"a": Tensor(below, (0,))}, self.bin())
+        self.assertIn("something that is no storage", self.refusal())
+
     def test_refuses_what_is_no_state_dict(self):
         for state, text in (([1, 2], "holds no state dict"), ({"a": 3}, "no tensor ('a')")):
             save(state, self.bin())
