@@ -168,8 +168,12 @@ class BinFile:
         if not isinstance(state, dict):
             raise Refused("holds no state dict")
         for key, value in state.items():
-            if not isinstance(key, str) or not isinstance(value, Tensor):
+            if type(key) is not str:  # repr of nested tuples may have no end
+                raise Refused(f"has a tensor whose name is no text but {type(key).__name__}")
+            if not isinstance(value, Tensor):
                 raise Refused(f"holds something that is no tensor ({key!r})")
+            if key == "__metadata__" or not key.isprintable():  # nor is half a surrogate pair
+                raise Refused(f"has a tensor by a name that safetensors cannot have ({key!r})")
         return dict(state)
 
     def pieces(self, tensor):

@@ -135,6 +135,16 @@ class Convert(unittest.TestCase):
         save({"a": Tensor(below, (0,))}, self.bin())
         self.assertIn("something that is no storage", self.refusal())
 
+    def test_refuses_names_that_safetensors_cannot_have(self):
+        tensor = Tensor(Storage("Float", floats(1, 2), 2), (2,))
+        for name in ("\ud800", "__metadata__", "a\nb", "a\u2028b"):
+            save({name: tensor}, self.bin())
+            self.assertFalse(self.ends_well())
+            self.assertIn(f"cannot have ({name!r})", self.refusal())
+        for name, kind in ((7, "int"), ((1,), "tuple"), (None, "NoneType")):
+            save({name: tensor}, self.bin())
+            self.assertIn(f"whose name is no text but {kind}", self.refusal())
+
     def test_refuses_what_is_no_state_dict(self):
         for state, text in (([1, 2], "holds no state dict"), ({"a": 3}, "no tensor ('a')")):
             save(state, self.bin())
