@@ -16,9 +16,11 @@ import argparse
 import array
 import collections
 import contextlib
+import io
 import json
 import os
 import pickle
+import pickletools
 import shutil
 import struct
 import sys
@@ -121,6 +123,18 @@ NAMES = {("collections", "OrderedDict"): StateDict,
          **{("torch", name): name for name in DTYPES}}
 
 
+def check_pickle(data):
+    """Refuses what makes the unpickler allocate more than the pickle's length warrants.
+
+    Its memo is an array as long as the greatest index, and picklers count from 0 or 1. Lengths of
+    texts and numbers genops compares with what follows itself."""
+    for opcode, argument, position in pickletools.genops(data):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= argument <= position:
+            raise Refused(f"its pickle memorizes {argument} after {position} bytes")
+        if opcode.name == "FRAME" and argument > len(data) - position:
+            raise Refused(f"its pickle of {len(data)} bytes has a frame of {argument}")
+
+
 class StateDictReader(pickle.Unpickler):
     """Knows the names above; nothing else can be called."""
 
@@ -131,8 +145,8 @@ class StateDictReader(pickle.Unpickler):
 
     def persistent_load(self, reference):
         kind, name, key, _, items = reference
-        if (kind != "storage" or name not in DTYPES or type(key) is not str
-                or not is_size(items)):
+        if (kind != "storage" or type(name) is not str or name not in DTYPES
+                or type(key) is not str or not is_size(items)):
             raise Refused("its pickle speaks of something that is no storage")
         return Storage(*DTYPES[name], key, items)
 
@@ -160,8 +174,9 @@ class BinFile:
     def read_tensors(self, name):
         if self.archive.getinfo(name).file_size > PICKLE_LIMIT_BYTES:
             raise Refused(f"its pickle is longer than {PICKLE_LIMIT_BYTES} bytes")
-        with self.archive.open(name) as file:
-            state = StateDictReader(file).load()
+        data = self.archive.read(name)
+        check_pickle(data)
+        state = StateDictReader(io.BytesIO(data)).load()
         for wrapper in ("state_dict", "model"):  # checkpoints of training programs
             if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
                 state = state[wrapper]

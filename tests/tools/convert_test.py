@@ -196,6 +196,23 @@ class Convert(unittest.TestCase):
             self.assertTrue(done.stderr.startswith(f"convert: error: {index}: "), done.stderr)
             self.assertIn(what, done.stderr)
 
+    def test_refuses_a_pickle_that_asks_for_more_memory_than_its_length_warrants(self):
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        for data, text in ((b"\x80\x02}r\xff\xff\xff\x0f.", "memorizes 268435455 after 3 bytes"),
+                           (b"\x80\x02}q\xff.", "memorizes 255 after 3 bytes"),
+                           (b"\x80\x02}p268435455\n.", "memorizes 268435455 after 3 bytes"),
+                           (b"\x80\x04\x95" + b"\xff" * 7 + b"\x0f}.", "has a frame of"),
+                           (b"\x80\x02\x8b\xff\xff\xff\x0f.", "the file is damaged"),
+                           (b"\x80\x04\x8d" + b"\xff" * 7 + b"\x0f.", "the file is damaged"),
+                           (b"\x80\x04\x8e" + b"\xff" * 7 + b"\x0f.", "the file is damaged"),
+                           (b"\x80\x02X\xff\xff\xff\x0fa.", "the file is damaged")):
+            with zipfile.ZipFile(self.bin(), "w") as archive:
+                archive.writestr("archive/data.pkl", data)
+            self.assertIn(text, self.refusal())
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        self.assertLess(peak_bytes, 8 << 20)
+
     def test_refuses_a_strange_zip_in_one_line(self):
         with zipfile.ZipFile(self.bin(), "w") as archive:
             archive.writestr("archive/data.pkl", b"abc")
