@@ -7,7 +7,8 @@ FOLDER holds pytorch_model.bin, or its shards with pytorch_model.bin.index.json;
 .safetensors, and the model's other files (config.json, tokenizer) are copied. Tensors that are no
 floating-point numbers (masks, position numbers) are left out and named; float64 becomes float32.
 Needs Python alone. Memory: some MiB; for a tensor whose elements do not lie in a row (a transposed
-one), what lies between its first and its last. After an error nothing that was written stays.
+one), what lies between its first and its last. After an error (exit status 1), SIGINT or SIGTERM
+(exit status 75) nothing that was written stays.
 
 A .bin is a zip of a pickle and of the storages that it speaks of. A pickle may call any function:
 this one reads those few that a state dict consists of, and refuses the file at any other name."""
@@ -22,6 +23,7 @@ import os
 import pickle
 import pickletools
 import shutil
+import signal
 import struct
 import sys
 import zipfile
@@ -29,6 +31,7 @@ import zipfile
 CHUNK_BYTES = 4 << 20
 PICKLE_LIMIT_BYTES = 256 << 20
 MOST_DIMENSIONS = 64  # PyTorch's
+INTERRUPTED = 75
 # PyTorch's storages: safetensors' name, bytes of an element.
 DTYPES = {"FloatStorage": ("F32", 4), "HalfStorage": ("F16", 2), "BFloat16Storage": ("BF16", 2),
           "DoubleStorage": ("F64", 8), "LongStorage": ("I64", 8), "IntStorage": ("I32", 4),
@@ -364,14 +367,22 @@ def write_model(folder, output, shards, weight_map, say):
             shutil.copyfile(os.path.join(folder, name), os.path.join(output, name))
 
 
+def stop(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would end the clean-up
+    sys.exit(INTERRUPTED)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("folder")
     parser.add_argument("-o", "--output", required=True, metavar="NEW_FOLDER")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, stop)
     try:
         convert(options.folder, options.output,
                 lambda text: print("convert: " + in_one_line(text), file=sys.stderr))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except (Refused, OSError) as error:
         sys.exit("convert: error: " + in_one_line(str(error)))
 

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -278,6 +279,21 @@ class Convert(unittest.TestCase):
             file.write(good)
         convert.convert(self.source, self.output)
         self.assertIn("model-00002-of-00002.safetensors", os.listdir(self.output))
+
+    def test_a_signal_leaves_nothing(self):
+        save({"a": Tensor(Storage("Float", floats(1, 2), 2), (2,))}, self.bin())
+        program = ("import os, sys; sys.path.insert(0, sys.argv.pop(1)); import convert\n"
+                   "def fsync(_):\n"
+                   "    print(os.listdir(sys.argv[3]))\n"
+                   "    os.kill(os.getpid(), number)\n"
+                   "os.fsync = fsync; number = int(sys.argv.pop()); convert.main()")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            done = subprocess.run(
+                [sys.executable, "-B", "-c", program, os.path.join(ROOT, "tools"), self.source,
+                 "-o", self.output, str(int(number))], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout, done.stderr),
+                             (75, "['model.safetensors.part']\n", ""))
+            self.assertFalse(os.path.exists(self.output))
 
     def test_reads_the_span_of_a_tensor_alone(self):
         items = 16 << 20
