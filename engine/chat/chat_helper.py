@@ -10,7 +10,8 @@ JSON lines out:
     an error is {"error", "line", "column"}; the last two, of the template, where they are known
 
 A template is somebody else's code: it runs in Jinja2's sandbox, in a process with a limited memory,
-and gets plain data only. Random filters draw from a fixed seed."""
+and gets plain data only. Random filters draw from a fixed seed. A process whose parent has gone
+ends on its own, a template that loops or not."""
 
 import json
 import random
@@ -21,6 +22,8 @@ import traceback
 from datetime import datetime
 
 MEMORY_BYTES = 2 << 30
+LIMIT_SECONDS = 40  # past transload's own limit for an answer
+ERROR_CHARACTERS = 2000
 
 
 def environment(jinja2, now):
@@ -113,7 +116,8 @@ def syntax_error(error, where):
 
 
 def render_error(error):
-    answer = {"error": str(error) or type(error).__name__}
+    text = str(error)[:ERROR_CHARACTERS] or type(error).__name__
+    answer = {"error": text.encode(errors="replace").decode()}  # it may hold half surrogate pairs
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
              if frame.filename == "<template>"]
     if lines:
@@ -148,8 +152,8 @@ class Renderer:
         if self.failed:
             return self.failed
         random.seed(0)
-        messages = [plain(message) for message in request["messages"]]
         try:
+            messages = [plain(message) for message in request["messages"]]
             text = self.template.render({"tools": None, "documents": None, **self.variables,
                                          "messages": messages, "add_generation_prompt":
                                          request.get("add_generation_prompt", True)})
@@ -160,12 +164,36 @@ class Renderer:
 
 
 def say(answer):
+    signal.alarm(0)
     sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
+def answer_line(renderer, line):
+    try:
+        return renderer.answer(json.loads(line))
+    except RecursionError:
+        return {"error": "the messages are nested too deep"}
+    except Exception as error:
+        return render_error(error)
+
+
+def lines():
+    """What transload asks. From here to the answer, the process has LIMIT_SECONDS."""
+    for line in sys.stdin.buffer:
+        signal.alarm(LIMIT_SECONDS)
+        yield line
+
+
+def limit_memory():
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    limit = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
 def main():
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run ends after its sweep
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     try:
         import jinja2
         import jinja2.ext
@@ -173,11 +201,12 @@ def main():
     except ImportError:
         say({"missing": f"Jinja2 is missing in {sys.executable}"})
         return
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    renderer = Renderer(jinja2, json.loads(sys.stdin.buffer.readline()))
+    limit_memory()
+    asked = lines()
+    renderer = Renderer(jinja2, json.loads(next(asked)))
     say({"ready": f"jinja2 {jinja2.__version__}"})
-    for line in sys.stdin.buffer:
-        say(renderer.answer(json.loads(line)))
+    for line in asked:
+        say(answer_line(renderer, line))
 
 
 main()

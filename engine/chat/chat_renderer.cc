@@ -85,7 +85,10 @@ ChatRenderer::Result ChatRenderer::render_once(std::string_view messages_json) {
     return {"", one_line("the chat template fails" + where(said) + ": " +
                          said["error"].get<std::string>())};
   }
-  if (!helper_.timed_out()) return {};
+  if (!helper_.timed_out()) {
+    helper_.stop();  // what it said is no answer
+    return {};
+  }
   return {"",
           "the chat template did not end in " + std::to_string(kLimitSeconds) +
               " s; correct the template or shorten the messages" + kOnlyAnew,

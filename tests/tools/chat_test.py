@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -10,7 +12,8 @@ import unittest
 import tiny_model
 
 TRANSLOAD = sys.argv.pop(1) if len(sys.argv) > 1 else "transload"
-DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "chat")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+DATA = os.path.join(ROOT, "tests", "data", "chat")
 # In Python's place: ends where it is given "spoil" for the second time.
 DIES_THE_SECOND_TIME = """#!/bin/sh
 read -r setup
@@ -190,6 +193,29 @@ class Chat(Jobs):
             file.truncate(len(file.readline()) + 5)
         self.assertEqual(self.generate(lines), whole)
         self.generate(lines, "--chat-now", "2021-01-01", status=2)
+
+
+class Process(unittest.TestCase):
+    """The process that renders templates, by itself."""
+
+    def run_helper(self, template, **options):
+        with open(os.path.join(ROOT, "engine", "chat", "chat_helper.py"), encoding="utf-8") as file:
+            source = file.read().replace("LIMIT_SECONDS = 40", "LIMIT_SECONDS = 1")
+        setup = {"template": template, "variables": {}, "now": "2024-07-26"}
+        said = "".join(json.dumps(line) + "\n" for line in (setup, {"messages": []}))
+        python = os.environ.get("TRANSLOAD_PYTHON") or "/usr/bin/python3"
+        return subprocess.run([python, "-I", "-c", source], input=said, text=True, timeout=60,
+                              capture_output=True, **options)
+
+    def test_ends_on_its_own_where_a_template_loops(self):
+        loop = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+        done = self.run_helper(loop)
+        self.assertEqual(done.returncode, -signal.SIGALRM, done.stderr)
+
+    def test_runs_under_a_smaller_limit_of_memory(self):
+        limit = (1 << 30, 1 << 30)
+        done = self.run_helper("x", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
+        self.assertEqual(done.stdout.splitlines()[1:], ['{"text": "x"}'], done.stderr)
 
 
 class ChangedModel(Jobs):

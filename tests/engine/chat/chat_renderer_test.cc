@@ -73,6 +73,18 @@ TEST(ChatRenderer, KeepsTemplatesInTheirSandbox) {
   EXPECT_THAT(error_of("{% for i in range(10000000) %}{% endfor %}"), HasSubstr("line 1"));
 }
 
+TEST(ChatRenderer, AnyErrorIsOneOfTheTemplate) {
+  EXPECT_EQ(error_of(R"({{ raise_exception("no \ud800") }})"),
+            "the chat template fails at line 1: no ?");
+  EXPECT_THAT(error_of("{{ raise_exception('a' * 90000000) }}").size(), ::testing::Lt(3000u));
+  ChatRenderer renderer(chat_of("x"), kNow);
+  const std::string deep = std::string(5000, '[') + std::string(5000, ']');
+  const auto result = renderer.render(R"([{"role":"a","tools":)" + deep + "}]");
+  EXPECT_EQ(result.error, "the chat template fails: the messages are nested too deep");
+  EXPECT_FALSE(result.is_unavailable);
+  EXPECT_EQ(renderer.render("[]").text, "x");
+}
+
 // The lines after one that fails are rendered.
 TEST(ChatRenderer, GoesOnAfterAFailure) {
   ChatRenderer renderer(chat_of("{{ messages[0].role + messages[0].content }}"), kNow);
