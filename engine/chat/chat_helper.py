@@ -22,6 +22,7 @@ import traceback
 from datetime import datetime
 
 MEMORY_BYTES = 2 << 30
+TEXT_BYTES = 64 << 20
 LIMIT_SECONDS = 40  # past transload's own limit for an answer
 ERROR_CHARACTERS = 2000
 
@@ -157,7 +158,8 @@ class Renderer:
             text = self.template.render({"tools": None, "documents": None, **self.variables,
                                          "messages": messages, "add_generation_prompt":
                                          request.get("add_generation_prompt", True)})
-            text.encode()
+            if len(text.encode()) > TEXT_BYTES:
+                return {"error": f"the rendering is longer than {TEXT_BYTES >> 20} MiB"}
         except Exception as error:
             return render_error(error)
         return {"text": text}
@@ -165,7 +167,7 @@ class Renderer:
 
 def say(answer):
     signal.alarm(0)
-    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+    sys.stdout.buffer.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 

@@ -18,7 +18,8 @@ extern char** environ;
 namespace transload::engine {
 namespace {
 
-constexpr size_t kAnswerLimitBytes = size_t{64} * 1024 * 1024;
+// A rendering has at most 64 MiB (chat_helper.py), and JSON writes a byte of it as six at most.
+constexpr size_t kAnswerLimitBytes = size_t{6 * 64 + 1} * 1024 * 1024;
 
 // posix_spawn with `socket` as standard input and output. Null where it fails.
 std::optional<pid_t> spawn(const std::vector<std::string>& arguments, int socket) {

@@ -85,6 +85,15 @@ TEST(ChatRenderer, AnyErrorIsOneOfTheTemplate) {
   EXPECT_EQ(renderer.render("[]").text, "x");
 }
 
+TEST(ChatRenderer, LimitsTheLengthOfARendering) {
+  const Json messages = Json::array({{{"role", "\x01"}}});  // six bytes in JSON
+  const auto longest = render("{{ messages[0].role * 67108864 }}", messages);
+  EXPECT_EQ(longest.text.size(), 67108864u) << longest.error;
+  const std::string says = "the chat template fails: the rendering is longer than 64 MiB";
+  EXPECT_EQ(render("{{ messages[0].role * 67108865 }}", messages).error, says);
+  EXPECT_EQ(error_of("{{ 'a' * 100000000 }}"), says);
+}
+
 // The lines after one that fails are rendered.
 TEST(ChatRenderer, GoesOnAfterAFailure) {
   ChatRenderer renderer(chat_of("{{ messages[0].role + messages[0].content }}"), kNow);
