@@ -42,12 +42,15 @@ Json read_json_if_there(const Checkpoint& checkpoint, const char* name) {
                                    ": is no JSON object; bring the file again");
 }
 
-// A token is written as its text, or as an object with its "content".
-void add_token(const Json& config, const char* name, Json& variables) {
+// A token is written as its text, or as an object with its "content"; null leaves it out.
+void take_token(const Json& config, const char* name, Json& variables) {
   const auto token = config.find(name);
   if (token == config.end()) return;
+  if (token->is_null()) variables.erase(name);
   if (token->is_string()) variables[name] = *token;
-  if (token->is_object() && token->contains("content")) variables[name] = token->at("content");
+  if (!token->is_object()) return;
+  const auto content = token->find("content");
+  if (content != token->end() && content->is_string()) variables[name] = *content;
 }
 
 // The one that is used without tools.
@@ -64,14 +67,21 @@ void take_default(const Json& named, ChatTemplate& chat) {
   }
 }
 
+void take_config(const Json& config, ChatTemplate& chat) {
+  for (const char* name : kSpecialTokens) take_token(config, name, chat.variables);
+  const auto found = config.find("chat_template");
+  if (found == config.end()) return;
+  if (found->is_string()) chat.text = *found;
+  if (found->is_array()) take_default(*found, chat);
+}
+
+// As transformers: the older special_tokens_map.json counts, before the configuration, where that
+// has no "added_tokens_decoder".
 void read_folder(const Checkpoint& checkpoint, ChatTemplate& chat) {
-  for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) {
-    const Json config = read_json_if_there(checkpoint, file);
-    for (const char* name : kSpecialTokens) add_token(config, name, chat.variables);
-    const auto found = config.find("chat_template");
-    if (found == config.end()) continue;
-    if (found->is_string()) chat.text = *found;
-    if (found->is_array()) take_default(*found, chat);
+  const Json config = read_json_if_there(checkpoint, "tokenizer_config.json");
+  take_config(config, chat);
+  if (!config.contains("added_tokens_decoder")) {
+    take_config(read_json_if_there(checkpoint, "special_tokens_map.json"), chat);
   }
   if (const auto text = read_if_there(checkpoint, "chat_template.jinja")) {
     chat.text = *text;

@@ -32,6 +32,26 @@ TEST_F(ChatTemplateTest, ReadsTheStringAndTheTokens) {
   EXPECT_EQ(chat.variables, (nlohmann::json{{"bos_token", "<s>"}, {"eos_token", "</s>"}}));
 }
 
+// As transformers 5: the map overrides a configuration without "added_tokens_decoder".
+TEST_F(ChatTemplateTest, ReadsTheMapOfTokens) {
+  nlohmann::json config{{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<u>"}};
+  write_config(config);
+  folder_.write("special_tokens_map.json", R"({"bos_token": {"content": "<b>"}, "unk_token": null,
+                                               "pad_token": "<p>", "eos_token": {"content": 1}})");
+  EXPECT_EQ(find().variables,
+            (nlohmann::json{{"bos_token", "<b>"}, {"eos_token", "</s>"}, {"pad_token", "<p>"}}));
+  config["added_tokens_decoder"] = nlohmann::json::object();
+  write_config(config);
+  config.erase("added_tokens_decoder");
+  EXPECT_EQ(find().variables, config);
+}
+
+TEST_F(ChatTemplateTest, TakesTokensThatAreTextOnly) {
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  folder_.write("tokenizer_config.json", R"({"bos_token": {"content": )" + deep + "}}");
+  EXPECT_EQ(find().variables, nlohmann::json::object());
+}
+
 TEST_F(ChatTemplateTest, TakesTheOneNamedDefault) {
   write_config(
       {{"chat_template",
