@@ -3,11 +3,13 @@
 #include <array>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/checkpoint/input_file.h"
+#include "engine/tokenizer/utf8.h"
 
 namespace transload::engine {
 namespace {
@@ -26,11 +28,18 @@ constexpr std::array<std::pair<const char*, const char*>, 6> kGgufTokens{
      {"pad_token", "tokenizer.ggml.padding_token_id"},
      {"mask_token", "tokenizer.ggml.mask_token_id"}}};
 
+void check_utf8(std::string_view text, const std::string& what) {
+  if (find_invalid_utf8(text) == std::string_view::npos) return;
+  throw Error(Kind::kBadInput, what + " is not UTF-8; bring it again");
+}
+
 std::optional<std::string> read_if_there(const Checkpoint& checkpoint, const char* name) {
   const std::string path = (std::filesystem::path(checkpoint.folder) / name).string();
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
-  return read_text(path, kLimitBytes);
+  std::string text = read_text(path, kLimitBytes);
+  check_utf8(text, path);
+  return text;
 }
 
 Json read_json_if_there(const Checkpoint& checkpoint, const char* name) {
@@ -92,6 +101,7 @@ void read_folder(const Checkpoint& checkpoint, ChatTemplate& chat) {
 void read_gguf(const Checkpoint& checkpoint, ChatTemplate& chat) {
   const auto found = checkpoint.metadata.find("tokenizer.chat_template");
   if (found != checkpoint.metadata.end() && found->is_string()) chat.text = *found;
+  check_utf8(chat.text, checkpoint.path + ": tokenizer.chat_template");
   const auto tokens = checkpoint.string_arrays.find("tokenizer.ggml.tokens");
   if (tokens == checkpoint.string_arrays.end()) return;
   for (const auto& [name, key] : kGgufTokens) {
@@ -108,15 +118,12 @@ void read_gguf(const Checkpoint& checkpoint, ChatTemplate& chat) {
 ChatTemplate find_chat_template(const Checkpoint& checkpoint) {
   ChatTemplate chat;
   chat.variables = Json::object();
-  if (checkpoint.kind == Checkpoint::Kind::kGguf) {
-    read_gguf(checkpoint, chat);
-  } else {
-    try {
-      read_folder(checkpoint, chat);
-    } catch (const Error& error) {
-      chat.text.clear();
-      chat.why_none = error.what();
-    }
+  try {
+    checkpoint.kind == Checkpoint::Kind::kGguf ? read_gguf(checkpoint, chat)
+                                               : read_folder(checkpoint, chat);
+  } catch (const Error& error) {
+    chat.text.clear();
+    chat.why_none = error.what();
   }
   if (chat.text.empty() && chat.why_none.empty()) chat.why_none = "the model has no chat template";
   return chat;

@@ -16,7 +16,7 @@ struct ChatTemplate {
 
 // Of chat_template.jinja, else tokenizer_config.json's chat_template (a string, or a list of named
 // ones of which "default" is taken), else a GGUF's tokenizer.chat_template. A file that cannot be
-// read or is not JSON is no error here, for prompts need none: why_none names it.
+// read or is not JSON or UTF-8 is no error here, for prompts need none: why_none names it.
 ChatTemplate find_chat_template(const Checkpoint& checkpoint);
 
 }  // namespace transload::engine

@@ -90,6 +90,12 @@ TEST_F(ChatTemplateTest, KeepsTheErrorOfADamagedFile) {
   EXPECT_THAT(why_none(), HasSubstr("special_tokens_map.json: is no JSON object"));
   folder_.write("special_tokens_map.json", "{}");
   EXPECT_EQ(find().text, "T");
+  folder_.write("tokenizer_config.json", "{\"chat_template\": \"\xE9\"}");
+  EXPECT_THAT(why_none(), HasSubstr("tokenizer_config.json is not UTF-8"));
+  write_config(nlohmann::json::object());
+  folder_.write("chat_template.jinja", "h\xE9");
+  EXPECT_THAT(why_none(), HasSubstr("chat_template.jinja is not UTF-8"));
+  std::filesystem::remove(folder_.path("chat_template.jinja"));
   std::filesystem::create_directory(folder_.path("chat_template.jinja"));
   EXPECT_THAT(why_none(), HasSubstr("chat_template.jinja: is no regular file"));
 }
@@ -104,6 +110,11 @@ TEST_F(ChatTemplateTest, ReadsAGguf) {
   const ChatTemplate chat = find_chat_template(checkpoint);
   EXPECT_EQ(chat.text, "G");
   EXPECT_EQ(chat.variables, (nlohmann::json{{"bos_token", "<s>"}}));
+  checkpoint.path = "m.gguf";
+  checkpoint.metadata["tokenizer.chat_template"] = "h\xE9";
+  EXPECT_EQ(find_chat_template(checkpoint).text, "");
+  EXPECT_THAT(find_chat_template(checkpoint).why_none,
+              HasSubstr("m.gguf: tokenizer.chat_template is not UTF-8"));
 }
 
 }  // namespace
