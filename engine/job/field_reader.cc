@@ -147,6 +147,11 @@ bool FieldReader::has_field(std::string_view name) const {
   return object_[name].error() == simdjson::SUCCESS;
 }
 
+bool FieldReader::has_value(std::string_view name) const {
+  Element value;
+  return object_[name].get(value) == simdjson::SUCCESS && !value.is_null();
+}
+
 void FieldReader::fail_unknown(std::string_view key, std::span<const std::string_view> names) {
   std::string known;
   for (const std::string_view name : names) {

@@ -41,6 +41,7 @@ class FieldReader {
   void for_each_field(std::span<const std::string_view> names,
                       const std::function<void(size_t, Element)>& visit);
   bool has_field(std::string_view name) const;
+  bool has_value(std::string_view name) const;  // there, and not null
 
   const std::string& id_json() const { return id_json_; }
   bool failed() const { return !code_.empty(); }

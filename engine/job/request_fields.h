@@ -14,7 +14,6 @@ enum class Field {
   kPromptTokenIds,
   kBatchPrompt,  // a string, or a list of token ids
   kMessages,
-  // From here on null is a field left out.
   kSamples,
   kMaxTokens,
   kTemperature,

@@ -73,10 +73,18 @@ const RequestForm* RequestReader::read_envelope(std::string_view text) {
   return request_.is_chat ? &chat_completion_form() : &completion_form();
 }
 
+// Null leaves a field out; a prompt, where another field gives it.
+bool RequestReader::is_left_out(Field field, Element value) const {
+  if (field == Field::kId || !value.is_null()) return false;
+  constexpr std::array<std::string_view, 3> kPrompts{"prompt", "prompt_token_ids", "messages"};
+  return field > Field::kMessages || std::ranges::any_of(kPrompts, [&](std::string_view name) {
+           return fields_.has_value(name);
+         });
+}
+
 void RequestReader::read_field(Field field, std::string_view name, Element value) {
-  const bool is_prompt = field > Field::kId && field <= Field::kMessages;
-  prompts_ += is_prompt ? 1 : 0;
-  if (!is_prompt && field != Field::kId && value.is_null()) return;
+  if (is_left_out(field, value)) return;
+  prompts_ += field > Field::kId && field <= Field::kMessages ? 1 : 0;
   if (read_sampling(field, name, value)) return;
   switch (field) {
     case Field::kPrompt:
@@ -129,7 +137,7 @@ bool RequestReader::read_sampling(Field field, std::string_view name, Element va
   const auto integer = [&](const Range& range) { return fields_.integer(name, value, range); };
   switch (field) {
     case Field::kMaxTokens:
-      if (name != "max_tokens" && fields_.has_field("max_tokens")) {
+      if (name != "max_tokens" && fields_.has_value("max_tokens")) {
         fields_.fail_value(name, value, "max_tokens is there too; keep one");
       }
       to.max_tokens = integer({1, kInt, "must be an integer from 1 up"});

@@ -14,7 +14,7 @@ namespace transload::engine {
 
 // A line of our own: id; prompt, prompt_token_ids or messages; and the sampling fields under their
 // OpenAI names. A line of OpenAI's batch file: custom_id, method, url, and these in its body.
-// null is a sampling field left out. Threads: single-threaded.
+// null is a field left out. Threads: single-threaded.
 class RequestReader {
  public:
   explicit RequestReader(const JobReading& reading, JobFormat format = JobFormat::kLines)
@@ -27,6 +27,7 @@ class RequestReader {
   using Element = FieldReader::Element;
 
   const RequestForm* read_envelope(std::string_view text);
+  bool is_left_out(Field field, Element value) const;
   void read_field(Field field, std::string_view name, Element value);
   bool read_sampling(Field field, std::string_view name, Element value);
   void read_batch_prompt(std::string_view name, Element value);

@@ -110,6 +110,15 @@ TEST_F(BatchTest, ReadsAChat) {
               HasSubstr("keep one"));
 }
 
+TEST_F(BatchTest, TakesNullForAFieldLeftOut) {
+  const Json messages{{{"role", "user"}, {"content", "a"}}};
+  for (const auto& [null, given] : {std::pair{"max_tokens", "max_completion_tokens"},
+                                    std::pair{"max_completion_tokens", "max_tokens"}}) {
+    const Json body{{"messages", messages}, {null, nullptr}, {given, 2}};
+    EXPECT_EQ(only(line("a", body, kChat)).sampling.max_tokens, 2);
+  }
+}
+
 TEST_F(BatchTest, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(bad_body({{"best_of", 2}}), HasSubstr("unknown_field: field \"best_of\""));
   EXPECT_THAT(bad_body({{"stream", true}}), HasSubstr("must be false here"));

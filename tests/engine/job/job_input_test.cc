@@ -97,6 +97,8 @@ TEST_F(JobInputTest, DefaultsStandForWhatIsLeftOutOrNull) {
   EXPECT_EQ(request.sampling, reading_.defaults);
   EXPECT_THAT(request.prompt, ElementsAre(1, 2));
   EXPECT_THAT(only(R"({"id":1,"prompt":"a","stop":"b"})").stop, ElementsAre("b"));
+  EXPECT_THAT(only(R"({"id":1,"prompt":null,"prompt_token_ids":[3],"messages":null})").prompt,
+              ElementsAre(3));
 }
 
 TEST_F(JobInputTest, AddsBosWhereTheTokenizerSaysSo) {
@@ -177,6 +179,8 @@ TEST_F(JobInputTest, RefusesBadValuesByNameAndValue) {
   field("logprobs", "true");
   expect_bad(R"({"id":1,"prompt":["a"]})", "invalid_value", "\"prompt\" is a list");
   expect_bad(R"({"id":1,"prompt":null})", "invalid_value", "\"prompt\" is null");
+  expect_bad(R"({"id":1,"prompt_token_ids":null,"messages":null})", "invalid_value",
+             "\"prompt_token_ids\" is null");
   expect_bad(R"({"id":1.5,"prompt":"a"})", "invalid_value", "\"id\" is 1.5");
   expect_bad(R"({"id":1,"prompt":"a","stop":["x",""]})", "invalid_value", "must not be empty");
   expect_bad(R"({"id":1,"prompt":"a","stop_token_ids":[257]})", "invalid_value",
