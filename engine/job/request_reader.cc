@@ -209,13 +209,15 @@ void RequestReader::read_content(Element content) {
     Element type;
     Element text;
     if (part["type"].get(type) != simdjson::SUCCESS || !type.is_string()) {
-      return fields_.fail_value("content", part, "each part must be an object with a \"type\"");
+      return fields_.fail("invalid_value",
+                          "field \"content\": each part must be an object with a string \"type\"");
     }
     if (type.get_string().value_unsafe() != "text") {
       return fields_.fail_value("type", type, "a part of \"content\" must be \"text\" here");
     }
     if (part["text"].get(text) != simdjson::SUCCESS || !text.is_string()) {
-      return fields_.fail_value("content", part, "a part of type \"text\" needs a string \"text\"");
+      return fields_.fail("invalid_value",
+                          "field \"content\": a part of type \"text\" needs a string \"text\"");
     }
   }
 }
@@ -223,14 +225,21 @@ void RequestReader::read_content(Element content) {
 // What a template gets: text only, and what it needs to know who says it.
 void RequestReader::read_messages(Element value) {
   simdjson::dom::array list;
-  if (value.get(list) != simdjson::SUCCESS || list.size() == 0) {
+  if (value.get(list) != simdjson::SUCCESS) {
     return fields_.fail_value("messages", value, "must be a list with a message or more");
   }
+  if (list.size() == 0) {
+    return fields_.fail("invalid_value", "field \"messages\" is empty; give a message or more");
+  }
+  size_t index = 0;
   for (const Element message : list) {
     Element role;
     Element content;
+    const std::string name = "messages[" + std::to_string(index++) + "]";
+    if (!message.is_object()) return fields_.fail_value(name, message, "must be an object");
     if (message["role"].get(role) != simdjson::SUCCESS || !role.is_string()) {
-      return fields_.fail_value("messages", message, "each must be an object with a \"role\"");
+      return fields_.fail("invalid_value",
+                          "field \"" + name + "\": no string \"role\"; add who says it");
     }
     if (message["content"].get(content) == simdjson::SUCCESS) read_content(content);
     if (fields_.failed()) return;

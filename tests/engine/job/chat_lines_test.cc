@@ -58,10 +58,15 @@ TEST_F(ChatLinesTest, RendersAndAddsNoSpecialToken) {
 
 TEST_F(ChatLinesTest, RefusesWhatAreNoMessages) {
   use(kTemplate);
-  EXPECT_THAT(prompt(R"({"id":1,"messages":[]})"), HasSubstr("a message or more"));
-  EXPECT_THAT(prompt(R"({"id":1,"messages":"hi"})"), HasSubstr("invalid_value"));
-  EXPECT_THAT(prompt(R"({"id":1,"messages":["hi"]})"), HasSubstr("\"role\""));
-  EXPECT_THAT(prompt(R"({"id":1,"messages":[{"content":"hi"}]})"), HasSubstr("\"role\""));
+  EXPECT_THAT(prompt(R"({"id":1,"messages":[]})"), HasSubstr("\"messages\" is empty; give a"));
+  EXPECT_THAT(prompt(R"({"id":1,"messages":"hi"})"),
+              HasSubstr("invalid_value: field \"messages\" is \"hi\": must be a list"));
+  EXPECT_THAT(prompt(R"({"id":1,"messages":["hi"]})"),
+              HasSubstr("\"messages[0]\" is \"hi\": must be an object"));
+  for (const char* message : {R"({"content":"hi"})", R"({"role":1})"}) {
+    EXPECT_THAT(prompt(R"({"id":1,"messages":[{"role":"user"},)" + std::string(message) + "]}"),
+                HasSubstr("invalid_value: field \"messages[1]\": no string \"role\""));
+  }
   EXPECT_THAT(prompt(R"({"id":1,"messages":[{"role":"user","content":7}]})"),
               HasSubstr("\"content\" is 7: must be a string or a list of text parts"));
   EXPECT_THAT(prompt(R"({"id":1,"prompt":"a","messages":[{"role":"user"}]})"),
@@ -85,7 +90,7 @@ TEST_F(ChatLinesTest, TakesListsOfTextParts) {
               HasSubstr("field \"type\" is \"image_url\": a part of \"content\" must be \"text\""));
   EXPECT_THAT(of_parts(R"([{"type":"text"}])"), HasSubstr("needs a string \"text\""));
   EXPECT_THAT(of_parts(R"([{"type":"text","text":1}])"), HasSubstr("needs a string \"text\""));
-  EXPECT_THAT(of_parts(R"(["hi"])"), HasSubstr("an object with a \"type\""));
+  EXPECT_THAT(of_parts(R"(["hi"])"), HasSubstr("an object with a string \"type\""));
   EXPECT_THAT(of_parts(R"({"type":"text","text":"a"})"), HasSubstr("a list of text parts"));
   use("{{ 'a' + messages[0].content }}");
   EXPECT_THAT(of_parts(R"([{"type":"text","text":"b"}])"), HasSubstr("chat_template: "));
