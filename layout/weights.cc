@@ -19,6 +19,7 @@ std::string_view name(Role role) {
   return kNames[static_cast<size_t>(role)];
 }
 
+// NOLINTNEXTLINE(readability-function-size): one case a role
 Shape shape_of(const DecoderSpec& spec, Role role) {
   const int64_t q = spec.q_width(), kv = spec.kv_width();
   switch (role) {

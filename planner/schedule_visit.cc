@@ -74,6 +74,7 @@ void Schedule::store_hidden(Visit& visit) {
 
 // Rows [first_row, first_row + rows) of the batch. Where the embedding is not wholly on the device
 // its rows are fetched first; bytes are those of all rows, as if none were on the device.
+// NOLINTNEXTLINE(readability-function-size): three tasks of the same rows and buffers
 void Schedule::embed_rows(Visit& visit, int64_t first_row, int64_t rows) {
   const size_t buffer = gathers_++ % 2;
   const auto fill = [&](Task& task, int64_t slot_bytes) {

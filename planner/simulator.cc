@@ -166,6 +166,7 @@ Lane Prediction::bottleneck() const {
   return static_cast<Lane>(busiest - busy_s.begin());
 }
 
+// NOLINTNEXTLINE(readability-function-size): the planner's four, the job, its limits
 Prediction simulate(const layout::Model& model, const Plan& plan, const Footprint& needs,
                     const Machine& machine, std::span<const RequestLength> requests,
                     const SimulationLimits& limits, const TaskTimed& timed) {

@@ -41,6 +41,7 @@ enum ValueType : uint32_t {
 
 // Calls `use` with the next number of a type. Returns false for types that are no numbers.
 template <class Use>
+// NOLINTNEXTLINE(readability-function-size): one case a type
 bool read_number(HeaderReader& reader, uint32_t type, const Use& use) {
   switch (type) {
     case kUint8:

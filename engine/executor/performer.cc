@@ -192,6 +192,7 @@ void Performer::prepare(Lane lane) {
         2 * plan_.threads, [](void*, int64_t) {}, nullptr);
 }
 
+// NOLINTNEXTLINE(readability-function-size): one case a kind of task
 void Performer::perform(const Task& task) {
   if (task.lane == Lane::kDeviceCompute) sweep_number_ = task.sweep;
   switch (task.kind) {

@@ -82,6 +82,7 @@ bool RequestReader::is_left_out(Field field, Element value) const {
          });
 }
 
+// NOLINTNEXTLINE(readability-function-size): one case a field
 void RequestReader::read_field(Field field, std::string_view name, Element value) {
   if (is_left_out(field, value)) return;
   prompts_ += field > Field::kId && field <= Field::kMessages ? 1 : 0;
@@ -131,6 +132,7 @@ void RequestReader::read_field(Field field, std::string_view name, Element value
 }
 
 // False where the field is none of these.
+// NOLINTNEXTLINE(readability-function-size): one case a field
 bool RequestReader::read_sampling(Field field, std::string_view name, Element value) {
   SamplingOptions& to = request_.sampling;
   const auto number = [&](const Range& range) { return fields_.number(name, value, range); };

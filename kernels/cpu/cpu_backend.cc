@@ -130,6 +130,7 @@ class CpuBackend : public Backend {
   void attend_prompt(const AttendPromptArgs& args) override;
   void narrow_kv(const NarrowKvArgs& args) override;
   void write_slots(std::span<const KvSlotWrite> writes, const KvShape& shape) override;
+  // NOLINTNEXTLINE(readability-function-size): two matrices, as Backend has them
   void add(const float* x, int64_t ld_x, float* y, int64_t ld_y, int64_t rows,
            int64_t cols) override {
     workers_.for_each(rows, grain_of(cols), [&](int64_t row, int) {
@@ -143,6 +144,7 @@ class CpuBackend : public Backend {
       ops_.decode_row(format, rows[static_cast<size_t>(row)], cols, y + row * ld_y);
     });
   }
+  // NOLINTNEXTLINE(readability-function-size): a matrix and what is kept of it
   void accumulate_logits(const float* logits, int64_t ld, int64_t rows, int64_t cols,
                          int64_t first_token, LogitStats* stats) override {
     check(first_token % kVocabTile == 0, "logits start at a whole tile of the vocabulary");
@@ -188,6 +190,7 @@ bool reads_in_place(const WeightSlice& slice, int64_t rows, int64_t m) {
 
 // Multiplies rows [first_x, first_x + m) of x with the panel of W that starts at first_row of the
 // slice.
+// NOLINTNEXTLINE(readability-function-size): a part of the job, the worker's panel
 void CpuBackend::multiply(const MatmulArgs& args, const WeightSlice& slice, int64_t first_row,
                           int64_t first_x, int64_t m, float* panel) const {
   const int64_t rows = std::min(kPanelRows, slice.rows - first_row);

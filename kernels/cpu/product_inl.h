@@ -51,6 +51,7 @@ constexpr int tile_vectors() {
 }
 
 template <int kM, int kN, bool kAhead, class D, class T>
+// NOLINTNEXTLINE(readability-function-size): one tile, its sums in registers throughout
 HWY_INLINE void product_tile(D d, const Product<T>& of, int64_t column) {
   using V = hn::Vec<D>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
