@@ -24,6 +24,7 @@ constexpr size_t kAnswerLimitBytes = size_t{6 * 64 + 1} * 1024 * 1024;
 // posix_spawn with `socket` as standard input and output. Null where it fails.
 std::optional<pid_t> spawn(const std::vector<std::string>& arguments, int socket) {
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;

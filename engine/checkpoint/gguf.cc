@@ -210,6 +210,7 @@ int64_t read_alignment(const HeaderReader& reader, const GgufHeader& header) {
 
 std::vector<const TensorInfo*> by_offset(const GgufHeader& header) {
   std::vector<const TensorInfo*> order;
+  order.reserve(header.tensors.size());
   for (const TensorInfo& tensor : header.tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const TensorInfo* a, const TensorInfo* b) {
     return a->extent.offset < b->extent.offset;

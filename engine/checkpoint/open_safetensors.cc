@@ -80,6 +80,7 @@ std::vector<std::string> choose_files(const fs::path& folder, const std::string&
   if (!whole && fs::exists(folder / kIndex)) {
     wanted = read_index(folder / kIndex);
     std::vector<std::string> shards;
+    shards.reserve(wanted.size());
     for (const auto& [tensor, shard] : wanted) shards.push_back(shard);
     std::sort(shards.begin(), shards.end());
     shards.erase(std::unique(shards.begin(), shards.end()), shards.end());

@@ -16,7 +16,7 @@ constexpr int64_t kHeadDimLimit = 65536;
 
 std::string read_kind(ConfigReader& scaling) {
   const std::string old_key = scaling.text_or("type", "");
-  const std::string kind = scaling.text_or("rope_type", old_key.empty() ? "default" : old_key);
+  std::string kind = scaling.text_or("rope_type", old_key.empty() ? "default" : old_key);
   if (!old_key.empty() && old_key != kind)
     scaling.refuse("rope_type", fmt::format("is {} but 'type' is {}", kind, old_key));
   return kind;
