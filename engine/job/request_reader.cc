@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "base/check.h"
+
 namespace transload::engine {
 namespace {
 
@@ -259,6 +261,7 @@ void RequestReader::render() {
   if (!result.error.empty()) {
     return fields_.fail(result.is_unavailable ? kChatUnavailable : "chat_template", result.error);
   }
+  check(reading_.tokenizer != nullptr, "messages are read with a tokenizer");
   request_.prompt = reading_.tokenizer->encode(result.text, false);
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/units.h"
 #include "kernels/backend.h"
 #include "offload/disk.h"
@@ -85,6 +86,7 @@ const layout::Weight& common_weight(const layout::Model& model) {
     if (weight.layer >= 0 && is_matrix(weight.role) &&
         (best == nullptr || bytes[weight.format] > bytes[best->format]))
       best = &weight;
+  check(best != nullptr, "layers have matrices");
   return *best;
 }
 
