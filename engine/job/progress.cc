@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -25,7 +26,7 @@ std::string one_decimal(double value) {
 
 // "1:02:03" or "2:03".
 std::string clock_text(double seconds) {
-  const auto whole = static_cast<int64_t>(std::min(seconds, 359999.0) + 0.5);
+  const int64_t whole = std::lround(std::min(seconds, 359999.0));
   std::array<char, 64> text;
   const auto hours = static_cast<int>(whole / 3600);
   const auto minutes = static_cast<int>(whole / 60 % 60);

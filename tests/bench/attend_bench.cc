@@ -167,7 +167,7 @@ void BM_AttendPrompt(benchmark::State& state) {
     backend->attend_prompt(
         {q.data(), out.data(), 576, 576, bytes, bytes, 192 * 4, rows, 9, kv, 0.125F});
   }
-  count_rate(state, "flops", 2 * 2 * 576 * static_cast<double>(rows * (rows + 1) / 2));
+  count_rate(state, "flops", 2 * 576 * static_cast<double>(rows * (rows + 1)));
 }
 BENCHMARK(BM_AttendPrompt)
     ->ArgNames({"threads", "instructions", "rows", "bits"})

@@ -49,7 +49,8 @@ std::vector<double> reference_distribution(const SampleRow& row, const SamplingO
   for (const auto& [t, n] : counts) {
     value[static_cast<size_t>(t)] -= options.presence_penalty + options.frequency_penalty * n;
   }
-  for (const int32_t t : row.banned) value[static_cast<size_t>(t)] = -INFINITY;
+  for (const int32_t t : row.banned)
+    value[static_cast<size_t>(t)] = -std::numeric_limits<double>::infinity();
   std::vector<size_t> order(value.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
