@@ -39,6 +39,38 @@ void check_defaults(const engine::SamplingOptions& d) {
   need(d.max_tokens >= 1 && d.max_tokens <= kMost, "--max-tokens: must be from 1 to 2147483647");
 }
 
+void add_sampling(CLI::App& command, engine::SamplingOptions& d) {
+  const std::string sampling = "Sampling, where a line says nothing";
+  command.add_option("--max-tokens", d.max_tokens, "New tokens at most")
+      ->capture_default_str()
+      ->group(sampling);
+  command.add_option("--temperature", d.temperature, "0 takes the best token")
+      ->capture_default_str()
+      ->group(sampling);
+  command.add_option("--top-p", d.top_p, "Least probability of the tokens drawn from")
+      ->capture_default_str()
+      ->group(sampling);
+  command.add_option("--top-k", d.top_k, "Tokens drawn from; 0: all")
+      ->capture_default_str()
+      ->group(sampling);
+  command.add_option("--min-p", d.min_p, "Least part of the best token's probability")
+      ->capture_default_str()
+      ->group(sampling);
+  command.add_option("--repetition-penalty", d.repetition_penalty, "1: none")
+      ->capture_default_str()
+      ->group(sampling);
+  command.add_option("--presence-penalty", d.presence_penalty, "0: none")
+      ->capture_default_str()
+      ->group(sampling);
+  command.add_option("--frequency-penalty", d.frequency_penalty, "0: none")
+      ->capture_default_str()
+      ->group(sampling);
+  command.add_option("--seed", d.seed, "Of lines without one")
+      ->check(seed())
+      ->capture_default_str()
+      ->group(sampling);
+}
+
 }  // namespace
 
 void add_generate(CLI::App& app, int& status) {
@@ -53,36 +85,7 @@ void add_generate(CLI::App& app, int& status) {
   const auto options = std::make_shared<Options>();
   add_run_flags(*command, options->run);
   command->add_flag("--dry-run", options->run.options.dry_run, "Print the plan and stop");
-  const std::string sampling = "Sampling, where a line says nothing";
-  engine::SamplingOptions& d = options->defaults;
-  command->add_option("--max-tokens", d.max_tokens, "New tokens at most")
-      ->capture_default_str()
-      ->group(sampling);
-  command->add_option("--temperature", d.temperature, "0 takes the best token")
-      ->capture_default_str()
-      ->group(sampling);
-  command->add_option("--top-p", d.top_p, "Least probability of the tokens drawn from")
-      ->capture_default_str()
-      ->group(sampling);
-  command->add_option("--top-k", d.top_k, "Tokens drawn from; 0: all")
-      ->capture_default_str()
-      ->group(sampling);
-  command->add_option("--min-p", d.min_p, "Least part of the best token's probability")
-      ->capture_default_str()
-      ->group(sampling);
-  command->add_option("--repetition-penalty", d.repetition_penalty, "1: none")
-      ->capture_default_str()
-      ->group(sampling);
-  command->add_option("--presence-penalty", d.presence_penalty, "0: none")
-      ->capture_default_str()
-      ->group(sampling);
-  command->add_option("--frequency-penalty", d.frequency_penalty, "0: none")
-      ->capture_default_str()
-      ->group(sampling);
-  command->add_option("--seed", d.seed, "Of lines without one")
-      ->check(seed())
-      ->capture_default_str()
-      ->group(sampling);
+  add_sampling(*command, options->defaults);
   command->add_option(
       "--chat-now", options->chat_now,
       "What chat templates take for now, as 2024-07-26 or 2024-07-26T10:00:00; left "

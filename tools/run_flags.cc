@@ -126,24 +126,7 @@ void refuse_overwriting(const engine::RunOptions& options, const std::string& pl
     throw Error(Kind::kUsage, "--trace: is the file of --dump-activations too; give another path");
 }
 
-}  // namespace
-
-void add_run_flags(CLI::App& command, RunFlags& flags) {
-  engine::RunOptions& o = flags.options;
-  command.add_option("--model", o.model, "A folder with safetensors, or a .gguf file")->required();
-  command.add_option("--input", o.input, "JSON lines; - is standard input")->required();
-  command
-      .add_option("--output", o.output,
-                  "JSON lines; - is standard output. An output that is there is resumed")
-      ->required();
-  command.add_option("--device", flags.device, "cpu")->capture_default_str();
-  command
-      .add_option("--compute", flags.compute,
-                  "float32, or fast: 4-bit, 8-bit and 16-bit weights multiplied as stored")
-      ->capture_default_str();
-  command.add_option("--kv-bits", flags.kv_bits,
-                     "16 or 32 bits a number in the KV cache; left out: 16 with --compute fast, 32 "
-                     "with float32");
+void add_budgets(CLI::App& command, RunFlags& flags) {
   const std::string budgets =
       "Budgets (64MiB, 2GB or plain bytes; a device or host budget emulates "
       "a small device)";
@@ -152,7 +135,7 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
   command.add_option("--host-memory", flags.host_memory, "Bytes of the host tier")->group(budgets);
   command.add_option("--disk-memory", flags.disk_memory, "Bytes of the spill file")->group(budgets);
   command
-      .add_option("--disk-dir", o.tiers.disk_directory,
+      .add_option("--disk-dir", flags.options.tiers.disk_directory,
                   "Where the spill file goes (unlinked once open)")
       ->default_str("$TRANSLOAD_CACHE/spill")
       ->group(budgets);
@@ -161,6 +144,9 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
       .add_option("--pinned-memory", flags.pinned_memory,
                   "Most host memory to page-lock; left out: what the system permits")
       ->group(budgets);
+}
+
+void add_placement(CLI::App& command, RunFlags& flags) {
   const std::string placing = "Placement (percent on device/host/disk; left out: chosen)";
   command.add_option("--weights", flags.weights, "As 25/50/25, by rows of each matrix")
       ->group(placing);
@@ -185,30 +171,17 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
       ->group(placing);
   command.add_option("--plan", flags.plan, "Run this plan (JSON, as --dry-run --json prints it)")
       ->group(placing);
-  command.add_option("--threads", flags.threads, "Compute threads; left out: the cores at hand")
-      ->check(at_least_one());
-  command.add_option("--link-rate", flags.link_rate, "Emulated host-device rate, bytes/s each way");
-  command.add_option("--disk-rate", flags.disk_rate, "Emulated disk rate, bytes/s");
-  command.add_option("--trace", o.trace_file, "Write a Chrome trace of the run, a row a lane");
-  command.add_option("--dump-activations", o.activations_file,
-                     "Write norms and hashes of hidden rows after each layer (JSON lines)");
-  command.add_flag("--json", o.json, "Summary (or plan) as JSON on standard output");
 }
 
-engine::RunOptions read_run_flags(const RunFlags& flags) {
-  engine::RunOptions options = flags.options;
-  if (flags.device != "cpu")
-    throw Error(Kind::kUnsupported, "--device: '" + flags.device + "' is not there; use cpu");
-  options.compute = compute_of(flags.compute);
-  planner::Wishes& wishes = options.wishes;
+planner::Wishes read_wishes(const RunFlags& flags, kernels::Compute compute) {
+  planner::Wishes wishes = flags.options.wishes;
   wishes.budget_bytes = {bytes_of(flags.device_memory, "--device-memory"),
                          bytes_of(flags.host_memory, "--host-memory"),
                          bytes_of(flags.disk_memory, "--disk-memory")};
   wishes.reserve_bytes = bytes_of(flags.reserve, "--reserve").value_or(0);
-  options.tiers.pinned_bytes = bytes_of(flags.pinned_memory, "--pinned-memory").value_or(-1);
   wishes.weights = shares_of(flags.weights, "--weights", 3);
   wishes.kv = shares_of(flags.kv, "--kv", 3);
-  wishes.kv_bits = kv_bits_of(flags.kv_bits, options.compute);
+  wishes.kv_bits = kv_bits_of(flags.kv_bits, compute);
   wishes.activations = shares_of(flags.activations, "--activations", 2);
   if (!flags.attention.empty()) {
     if (flags.attention != "device" && flags.attention != "host")
@@ -225,10 +198,50 @@ engine::RunOptions read_run_flags(const RunFlags& flags) {
                        : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   wishes.link_bytes_per_s = rate_of(flags.link_rate, "--link-rate");
   wishes.disk_bytes_per_s = rate_of(flags.disk_rate, "--disk-rate");
+  return wishes;
+}
+
+}  // namespace
+
+void add_run_flags(CLI::App& command, RunFlags& flags) {
+  engine::RunOptions& o = flags.options;
+  command.add_option("--model", o.model, "A folder with safetensors, or a .gguf file")->required();
+  command.add_option("--input", o.input, "JSON lines; - is standard input")->required();
+  command
+      .add_option("--output", o.output,
+                  "JSON lines; - is standard output. An output that is there is resumed")
+      ->required();
+  command.add_option("--device", flags.device, "cpu")->capture_default_str();
+  command
+      .add_option("--compute", flags.compute,
+                  "float32, or fast: 4-bit, 8-bit and 16-bit weights multiplied as stored")
+      ->capture_default_str();
+  command.add_option("--kv-bits", flags.kv_bits,
+                     "16 or 32 bits a number in the KV cache; left out: 16 with --compute fast, 32 "
+                     "with float32");
+  add_budgets(command, flags);
+  add_placement(command, flags);
+  command.add_option("--threads", flags.threads, "Compute threads; left out: the cores at hand")
+      ->check(at_least_one());
+  command.add_option("--link-rate", flags.link_rate, "Emulated host-device rate, bytes/s each way");
+  command.add_option("--disk-rate", flags.disk_rate, "Emulated disk rate, bytes/s");
+  command.add_option("--trace", o.trace_file, "Write a Chrome trace of the run, a row a lane");
+  command.add_option("--dump-activations", o.activations_file,
+                     "Write norms and hashes of hidden rows after each layer (JSON lines)");
+  command.add_flag("--json", o.json, "Summary (or plan) as JSON on standard output");
+}
+
+engine::RunOptions read_run_flags(const RunFlags& flags) {
+  engine::RunOptions options = flags.options;
+  if (flags.device != "cpu")
+    throw Error(Kind::kUnsupported, "--device: '" + flags.device + "' is not there; use cpu");
+  options.compute = compute_of(flags.compute);
+  options.tiers.pinned_bytes = bytes_of(flags.pinned_memory, "--pinned-memory").value_or(-1);
+  options.wishes = read_wishes(flags, options.compute);
   if (!flags.plan.empty()) {
     refuse_beside_plan(flags);
     options.plan = engine::read_plan(flags.plan);
-  } else if (!planner::wants_two_tiers(wishes)) {
+  } else if (!planner::wants_two_tiers(options.wishes)) {
     refuse_without_host(flags);
   }
   refuse_overwriting(options, flags.plan);

@@ -137,6 +137,34 @@ void check_sizes(const SyntheticModel& model) {
     throw Error(Kind::kUsage, "--kv-heads: only llama has fewer KV heads than heads");
 }
 
+// What the family's configuration says beyond that of all families.
+json family_fields(const SyntheticModel& model) {
+  if (model.family == "opt")
+    return {{"architectures", {"OPTForCausalLM"}}, {"ffn_dim", model.ffn},
+            {"activation_function", "relu"},       {"do_layer_norm_before", true},
+            {"word_embed_proj_dim", model.hidden}, {"tie_word_embeddings", true}};
+  if (model.family == "llama")
+    return {{"architectures", {"LlamaForCausalLM"}},
+            {"intermediate_size", model.ffn},
+            {"num_key_value_heads", model.kv_heads == 0 ? model.heads : model.kv_heads},
+            {"hidden_act", "silu"},
+            {"rms_norm_eps", 1e-5},
+            {"rope_theta", 10000.0},
+            {"tie_word_embeddings", false}};
+  if (model.family == "gpt_neox")
+    return {{"architectures", {"GPTNeoXForCausalLM"}},
+            {"intermediate_size", model.ffn},
+            {"hidden_act", "gelu"},
+            {"layer_norm_eps", 1e-5},
+            {"rotary_pct", 0.25},
+            {"rotary_emb_base", 10000},
+            {"use_parallel_residual", true},
+            {"tie_word_embeddings", false}};
+  throw Error(Kind::kUsage, fmt::format("--family: '{}' is not supported; opt, llama and "
+                                        "gpt_neox are",
+                                        model.family));
+}
+
 }  // namespace
 
 json synthetic_config(const SyntheticModel& model) {
@@ -150,36 +178,7 @@ json synthetic_config(const SyntheticModel& model) {
                  {"bos_token_id", 1},
                  {"eos_token_id", 2},
                  {"torch_dtype", dtype_name(model.format)}};
-  const auto extend = [&](const json& more) { config.update(more); };
-  if (model.family == "opt") {
-    extend({{"architectures", {"OPTForCausalLM"}},
-            {"ffn_dim", model.ffn},
-            {"activation_function", "relu"},
-            {"do_layer_norm_before", true},
-            {"word_embed_proj_dim", model.hidden},
-            {"tie_word_embeddings", true}});
-  } else if (model.family == "llama") {
-    extend({{"architectures", {"LlamaForCausalLM"}},
-            {"intermediate_size", model.ffn},
-            {"num_key_value_heads", model.kv_heads == 0 ? model.heads : model.kv_heads},
-            {"hidden_act", "silu"},
-            {"rms_norm_eps", 1e-5},
-            {"rope_theta", 10000.0},
-            {"tie_word_embeddings", false}});
-  } else if (model.family == "gpt_neox") {
-    extend({{"architectures", {"GPTNeoXForCausalLM"}},
-            {"intermediate_size", model.ffn},
-            {"hidden_act", "gelu"},
-            {"layer_norm_eps", 1e-5},
-            {"rotary_pct", 0.25},
-            {"rotary_emb_base", 10000},
-            {"use_parallel_residual", true},
-            {"tie_word_embeddings", false}});
-  } else {
-    throw Error(Kind::kUsage, fmt::format("--family: '{}' is not supported; opt, llama and "
-                                          "gpt_neox are",
-                                          model.family));
-  }
+  config.update(family_fields(model));
   return config;
 }
 
