@@ -165,6 +165,7 @@ class Schedule {
   void decode_groups(Visit& visit);
   int32_t add_group(const Visit& visit, const Group& group);
   void decode_group(Visit& visit, const Group& group, const GroupSize& size);
+  void read_group(Visit& visit, int32_t index, int64_t blocks, Ring::Span& ring);
   void attend_on_device(Visit& visit, const GroupSize& size, int32_t index);
   void attend_on_host(Visit& visit, const GroupSize& size, int32_t index);
   void store_prompt(Visit& visit, const SweepRow& row, int64_t row_index);

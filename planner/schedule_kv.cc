@@ -19,6 +19,11 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
+// Null for no blocks.
+Ring::Span* allocate(Ring& ring, int64_t blocks) {
+  return blocks > 0 ? &ring.at(ring.allocate(blocks).value()) : nullptr;
+}
+
 }  // namespace
 
 Schedule::GroupSize Schedule::row_size(const Visit& visit, int64_t row_slot, int64_t first_block,
@@ -151,31 +156,31 @@ void Schedule::use_ring(Task& task, Buffer buffer, Ring::Span& span, bool writes
   use(buffer, writes, span.offset, span.offset + span.bytes);
 }
 
+// Brings the group's KV blocks of the disk, of which so many hold something, into a ring: the
+// host's, or in a single tier the device's.
+void Schedule::read_group(Visit& visit, int32_t index, int64_t blocks, Ring::Span& ring) {
+  const Group& group = sweep().groups[static_cast<size_t>(index)];
+  Task read = group_task(TaskKind::kReadKv, Lane::kDiskRead, visit, index);
+  read.bytes = blocks * needs_.kv_block_bytes;
+  use_home(read, visit, group, Tier::kDisk, false);
+  use_ring(read, plan_.single_tier ? Buffer::kKvRingDevice : Buffer::kKvRingHost, ring, true);
+  emit(read);
+}
+
 void Schedule::attend_on_device(Visit& visit, const GroupSize& size, int32_t index) {
   Group& group = sweep().groups[static_cast<size_t>(index)];
   const bool single = plan_.single_tier;
   const int64_t passing = size.at(Tier::kDisk) + (single ? 0 : size.at(Tier::kHost));
   const Tails tail = tails(visit, group);
-  Ring::Span* device = nullptr;
-  Ring::Span* host = nullptr;
   Dependencies loaded;
-  if (passing > 0) {
-    device = &kv_ring_device_.at(kv_ring_device_.allocate(passing).value());
-    group.device_offset = device->offset;
-  }
-  if (size.at(Tier::kDisk) > 0 && !single) {
-    host = &kv_ring_host_.at(kv_ring_host_.allocate(size.at(Tier::kDisk)).value());
-    group.host_offset = host->offset;
-  }
-  if (size.at(Tier::kDisk) > 0) {
-    Task read = group_task(TaskKind::kReadKv, Lane::kDiskRead, visit, index);
-    read.bytes = (size.at(Tier::kDisk) - tail.fresh_at(Tier::kDisk)) * needs_.kv_block_bytes;
-    use_home(read, visit, group, Tier::kDisk, false);
-    use_ring(read, single ? Buffer::kKvRingDevice : Buffer::kKvRingHost, single ? *device : *host,
-             true);
-    emit(read);
-  }
-  if (passing > 0 && !single) {
+  Ring::Span* const device = allocate(kv_ring_device_, passing);
+  Ring::Span* const host = allocate(kv_ring_host_, single ? 0 : size.at(Tier::kDisk));
+  if (device != nullptr) group.device_offset = device->offset;
+  if (host != nullptr) group.host_offset = host->offset;
+  Ring::Span* const from_disk = single ? device : host;
+  const int64_t on_disk = size.at(Tier::kDisk) - tail.fresh_at(Tier::kDisk);
+  if (from_disk != nullptr) read_group(visit, index, on_disk, *from_disk);
+  if (device != nullptr && !single) {
     Task load = group_task(TaskKind::kLoadKv, Lane::kHostToDevice, visit, index);
     load.bytes =
         (passing - tail.fresh_at(Tier::kHost) - tail.fresh_at(Tier::kDisk)) * needs_.kv_block_bytes;
@@ -235,15 +240,10 @@ Dependencies Schedule::store_tail(Visit& visit, const TailStore& what) {
 void Schedule::attend_on_host(Visit& visit, const GroupSize& size, int32_t index) {
   Group& group = sweep().groups[static_cast<size_t>(index)];
   const Tails tail = tails(visit, group);
-  Ring::Span* host = nullptr;
-  if (size.at(Tier::kDisk) > 0) {
-    host = &kv_ring_host_.at(kv_ring_host_.allocate(size.at(Tier::kDisk)).value());
+  Ring::Span* const host = allocate(kv_ring_host_, size.at(Tier::kDisk));
+  if (host != nullptr) {
     group.host_offset = host->offset;
-    Task read = group_task(TaskKind::kReadKv, Lane::kDiskRead, visit, index);
-    read.bytes = (size.at(Tier::kDisk) - tail.fresh_at(Tier::kDisk)) * needs_.kv_block_bytes;
-    use_home(read, visit, group, Tier::kDisk, false);
-    use_ring(read, Buffer::kKvRingHost, *host, true);
-    emit(read);
+    read_group(visit, index, size.at(Tier::kDisk) - tail.fresh_at(Tier::kDisk), *host);
   }
   const int64_t query_bytes = (group.end_row - group.first_row) * model_.spec.q_width() * kFloat;
   Task send = group_task(TaskKind::kSendQuery, Lane::kDeviceToHost, visit, index);

@@ -93,10 +93,10 @@ void Schedule::embed_rows(Visit& visit, int64_t first_row, int64_t rows) {
   if (on_disk) {
     Task read = visit_task(TaskKind::kGatherRead, Lane::kDiskRead, visit);
     const bool direct = plan_.single_tier;
-    fill(read, direct ? needs_.gather_device_slot : needs_.gather_host_slot);
+    const int64_t slot_bytes = direct ? needs_.gather_device_slot : needs_.gather_host_slot;
+    fill(read, slot_bytes);
     (direct ? gather_device_ : gather_host_)[buffer].written_by(read);
-    span(direct ? Buffer::kGatherDevice : Buffer::kGatherHost, true,
-         direct ? needs_.gather_device_slot : needs_.gather_host_slot);
+    span(direct ? Buffer::kGatherDevice : Buffer::kGatherHost, true, slot_bytes);
     emit(read);
   }
   if (needs_.gather_device_slot > 0 && !plan_.single_tier) {
