@@ -194,6 +194,33 @@ void widen(const T* from, int64_t count, float* to) {
   for (; i < count; ++i) hn::StoreU(load_kv(one, from + i), one, to + i);
 }
 
+#if HWY_TARGET != HWY_SCALAR
+// to[e, s] = from[s, e] in float32, s and e < 4, for rows that are ld numbers apart
+template <class T>
+HWY_INLINE void transpose_tile(const T* from, int64_t ld, float* to) {
+  const hn::FixedTag<float, 4> d;
+  const hn::Repartition<double, decltype(d)> pairs;
+  const auto low = [&](auto a, auto b) {
+    return hn::BitCast(d, hn::InterleaveLower(pairs, hn::BitCast(pairs, a), hn::BitCast(pairs, b)));
+  };
+  const auto high = [&](auto a, auto b) {
+    return hn::BitCast(d, hn::InterleaveUpper(pairs, hn::BitCast(pairs, a), hn::BitCast(pairs, b)));
+  };
+  const auto r0 = load_kv(d, from);
+  const auto r1 = load_kv(d, from + ld);
+  const auto r2 = load_kv(d, from + 2 * ld);
+  const auto r3 = load_kv(d, from + 3 * ld);
+  const auto a = hn::InterleaveLower(d, r0, r1);
+  const auto b = hn::InterleaveLower(d, r2, r3);
+  const auto c = hn::InterleaveUpper(d, r0, r1);
+  const auto f = hn::InterleaveUpper(d, r2, r3);
+  hn::StoreU(low(a, b), d, to);
+  hn::StoreU(high(a, b), d, to + kBlockSlots);
+  hn::StoreU(low(c, f), d, to + 2 * kBlockSlots);
+  hn::StoreU(high(c, f), d, to + 3 * kBlockSlots);
+}
+#endif
+
 // to[e, s] = from[s, e] in float32, for `rows` rows that are ld numbers apart
 template <class T>
 void transpose(const T* from, int64_t ld, int64_t rows, int64_t head_dim, float* to) {
@@ -203,32 +230,10 @@ void transpose(const T* from, int64_t ld, int64_t rows, int64_t head_dim, float*
   };
   int64_t s = 0;
 #if HWY_TARGET != HWY_SCALAR
-  const hn::FixedTag<float, 4> d;
-  const hn::Repartition<double, decltype(d)> pairs;
-  const auto low = [&](auto a, auto b) {
-    return hn::BitCast(d, hn::InterleaveLower(pairs, hn::BitCast(pairs, a), hn::BitCast(pairs, b)));
-  };
-  const auto high = [&](auto a, auto b) {
-    return hn::BitCast(d, hn::InterleaveUpper(pairs, hn::BitCast(pairs, a), hn::BitCast(pairs, b)));
-  };
   for (; s + 4 <= rows; s += 4) {
     const T* row = from + s * ld;
     int64_t e = 0;
-    for (; e + 4 <= head_dim; e += 4) {
-      const auto r0 = load_kv(d, row + e);
-      const auto r1 = load_kv(d, row + ld + e);
-      const auto r2 = load_kv(d, row + 2 * ld + e);
-      const auto r3 = load_kv(d, row + 3 * ld + e);
-      const auto a = hn::InterleaveLower(d, r0, r1);
-      const auto b = hn::InterleaveLower(d, r2, r3);
-      const auto c = hn::InterleaveUpper(d, r0, r1);
-      const auto f = hn::InterleaveUpper(d, r2, r3);
-      float* out = to + e * kBlockSlots + s;
-      hn::StoreU(low(a, b), d, out);
-      hn::StoreU(high(a, b), d, out + kBlockSlots);
-      hn::StoreU(low(c, f), d, out + 2 * kBlockSlots);
-      hn::StoreU(high(c, f), d, out + 3 * kBlockSlots);
-    }
+    for (; e + 4 <= head_dim; e += 4) transpose_tile(row + e, ld, to + e * kBlockSlots + s);
     for (; e < head_dim; ++e) {
       for (int64_t r = 0; r < 4; ++r) copy(s + r, e);
     }
