@@ -84,19 +84,7 @@ Performer::Performer(const layout::Model& model, const planner::Plan& plan,
   const offload::DiskOptions disk = disk_options(options, disk_limiter_.get());
   read_lane_ = offload::make_disk_lane(disk, options.faults);
   write_lane_ = offload::make_disk_lane(disk, options.faults);
-  for (const offload::File& file : memory_.model_files())
-    read_lane_->add_file(file.descriptor(), file.bytes(), file.name(), file.direct());
-  if (const offload::File* spill = memory_.spill()) {
-    spill_read_file_ =
-        read_lane_->add_file(spill->descriptor(), spill->bytes(), spill->name(), spill->direct());
-    spill_write_file_ =
-        write_lane_->add_file(spill->descriptor(), spill->bytes(), spill->name(), spill->direct());
-  }
-  const offload::Region& target =
-      plan.single_tier ? memory_.device_region() : memory_.host_region();
-  read_lane_->register_memory(target.data(), target.bytes());
-  write_lane_->register_memory(target.data(), target.bytes());
-
+  register_lanes();
   for (const layout::Weight& weight : model.weights)
     by_role_[weight.layer < 0
                  ? static_cast<size_t>(model.spec.layers)
@@ -108,10 +96,31 @@ Performer::Performer(const layout::Model& model, const planner::Plan& plan,
   }
   for (auto& sweep : piece_at_)
     for (const layout::Stage& stage : needs.slices.stages) sweep.emplace_back(stage.pieces.size());
+  reserve_scratch();
+  load_vectors();
+}
 
-  const auto batch = static_cast<size_t>(plan.batch_size);
-  const auto rows = static_cast<size_t>(plan.batch_rows());
-  const auto blocks = batch * static_cast<size_t>(needs.max_kv_blocks);
+// Tells the disk lanes of their files and of the memory that they read into and write from.
+void Performer::register_lanes() {
+  for (const offload::File& file : memory_.model_files())
+    read_lane_->add_file(file.descriptor(), file.bytes(), file.name(), file.direct());
+  if (const offload::File* spill = memory_.spill()) {
+    spill_read_file_ =
+        read_lane_->add_file(spill->descriptor(), spill->bytes(), spill->name(), spill->direct());
+    spill_write_file_ =
+        write_lane_->add_file(spill->descriptor(), spill->bytes(), spill->name(), spill->direct());
+  }
+  const offload::Region& target =
+      plan_.single_tier ? memory_.device_region() : memory_.host_region();
+  read_lane_->register_memory(target.data(), target.bytes());
+  write_lane_->register_memory(target.data(), target.bytes());
+}
+
+// So that tasks allocate nothing.
+void Performer::reserve_scratch() {
+  const auto batch = static_cast<size_t>(plan_.batch_size);
+  const auto rows = static_cast<size_t>(plan_.batch_rows());
+  const auto blocks = batch * static_cast<size_t>(needs_.max_kv_blocks);
   read_requests_.reserve(std::max<size_t>(blocks, planner::kGatherRows) + 1);
   write_requests_.reserve(blocks + 1);
   slices_.reserve(64);
@@ -122,12 +131,11 @@ Performer::Performer(const layout::Model& model, const planner::Plan& plan,
     scratch.blocks.reserve(blocks);
     scratch.writes.reserve(std::max<size_t>(batch, layout::kKvBlockSlots));
   }
-  if (plan.keeps_kv()) {
-    for (int i = 0; i <= plan.threads; ++i) sampling_.emplace_back(model.spec.vocab);
+  if (plan_.keeps_kv()) {
+    for (int i = 0; i <= plan_.threads; ++i) sampling_.emplace_back(model_.spec.vocab);
   } else {
-    stats_.resize(static_cast<size_t>(needs.head_rows));
+    stats_.resize(static_cast<size_t>(needs_.head_rows));
   }
-  load_vectors();
 }
 
 std::string Performer::compute_description() const {

@@ -76,6 +76,8 @@ class Performer : public TaskRunner {
   };
 
   // performer.cc
+  void register_lanes();
+  void reserve_scratch();
   void load_vectors();
   const planner::Sweep& sweep_of(const Task& task) const {
     return *sweeps_[static_cast<size_t>(task.sweep % 2)];
