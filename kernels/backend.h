@@ -164,8 +164,8 @@ void write_slot(const KvSlotWrite& write, const KvShape& shape);
 // of kVocabTile logits from token 0; tiles are merged in order.
 inline constexpr int64_t kVocabTile = 64;
 struct LogitStats {
+  double sum = 0;          // of exp(logit - maximum)
   float maximum = 0;       // of all logits so far
-  double sum = 0;          // sum of exp(logit - maximum)
   float target_logit = 0;  // of `target`, once seen
   int32_t target = -1;
   int32_t best = -1;  // token of the largest logit, the smallest token on ties

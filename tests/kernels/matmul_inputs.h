@@ -41,7 +41,8 @@ inline std::vector<float> multiply(Backend& backend, const Inputs& in, const Mat
 inline std::vector<WeightSlice> random_slices(const Matrix& w, std::mt19937& random) {
   std::vector<WeightSlice> slices;
   for (int64_t first = 0; first < w.rows;) {
-    const int64_t rows = std::min<int64_t>(w.rows - first, 1 + random() % 40);
+    const auto most = static_cast<int64_t>(1 + random() % 40);
+    const int64_t rows = std::min(w.rows - first, most);
     slices.push_back(w.slice(first, rows));
     first += rows;
   }

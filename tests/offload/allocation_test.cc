@@ -23,10 +23,12 @@ std::atomic<int64_t> allocations{0};
 
 #if TRANSLOAD_COUNTS_ALLOCATIONS
 extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming): glibc's own
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
 void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
+// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)
 
 void* malloc(size_t bytes) {
   ++allocations;
