@@ -24,7 +24,7 @@ BAD_VALUES = {
     "ignore_eos": [1, "true", []],
     "logprobs": [-1, 1001, True, "3"],
     "n": [0, 129, "2", 1.5],
-    "messages": [[], "hi", ["hi"], [{"content": "hi"}], None],
+    "messages": [[], "hi", ["hi"], [{"content": "hi"}]],
     "max_completion_tokens": [3],
     "prompt": [5, ["text"], None],
     "prompt_token_ids": ["5", [], [512], [-1], [1.5], None, [[5]]],
