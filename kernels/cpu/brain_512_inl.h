@@ -87,11 +87,13 @@ struct BrainVectors512 {
   template <quant::Format kFormat>
   [[gnu::always_inline]] static __m512i load32(const std::byte* row, int64_t c) {
     const std::byte* const at = row + 2 * c;
-    if constexpr (kFormat == quant::Format::kBF16) return _mm512_loadu_si512(at);
-    const auto half = [&](int64_t byte) {
-      return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at + byte)));
-    };
-    return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(half(32), half(0)));
+    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+    const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at + 32));
+    // Half lines: of whole ones that are not aligned, each would lie across two.
+    if constexpr (kFormat == quant::Format::kBF16)
+      return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    return reinterpret_cast<__m512i>(
+        _mm512_cvtne2ps_pbh(_mm512_cvtph_ps(high), _mm512_cvtph_ps(low)));
   }
 
   // Columns c .. c + columns - 1, whole groups of kWide, as rows of their own; `copy` [kSpanBytes].
