@@ -2,6 +2,7 @@
 
 docs.py [TRANSLOAD]: with the binary, flags are compared with what its --help says."""
 
+import os
 import re
 import subprocess
 import sys
@@ -10,8 +11,8 @@ import tree
 
 COMMANDS = ("generate", "score", "tokenize", "inspect", "synth", "doctor")
 # Flags in README.md that other programs take.
-NOT_OURS = {"--asan", "--tsan", "--fuzz", "--tidy", "--fix", "--gate",
-            "--preset", "--build", "--help"}
+NOT_OURS = {"--asan", "--tsan", "--fuzz", "--tidy", "--fix", "--preset", "--build", "--help"}
+COMPARE = "tools/compare/run.py"  # README.md names some of its flags
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 
@@ -38,15 +39,18 @@ def difference(what, here, there):
     return [f"{what}: {name}" for name in sorted(set(here) - set(there))]
 
 
+def flags_of(*command):
+    """Those that its help names."""
+    return flags(subprocess.run([*command, "--help"], capture_output=True, text=True,
+                                check=True).stdout)
+
+
 def check_flags(binary, readme):
     """README.md against the help of all commands."""
-    known = set()
-    for command in COMMANDS:
-        help_text = subprocess.run([binary, command, "--help"], capture_output=True, text=True,
-                                   check=True)
-        known |= flags(help_text.stdout)
+    known = set().union(*(flags_of(binary, command) for command in COMMANDS))
     named = flags(readme) - NOT_OURS
-    return (difference("README.md names a flag that no command has", named, known) +
+    all_known = known | flags_of(sys.executable, os.path.join(tree.ROOT, COMPARE))
+    return (difference("README.md names a flag that no command has", named, all_known) +
             difference("README.md lacks the flag", known - NOT_OURS, named))
 
 
