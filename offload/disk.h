@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <memory>
 #include <span>
 #include <string>
@@ -92,6 +93,9 @@ class File {
   // not writable, no space, size limit.
   static File create_spill(const std::string& directory, int64_t bytes);
 
+  // Errors: kIo where a file that was opened for reading has another size or time of change since.
+  void check_unchanged() const;
+
   int descriptor() const { return descriptor_; }
   int64_t bytes() const { return bytes_; }
   bool direct() const { return direct_; }
@@ -101,6 +105,7 @@ class File {
   int descriptor_ = -1;
   int64_t bytes_ = 0;
   bool direct_ = false;
+  timespec changed_{};  // when it was last, as it was opened
   std::string name_;
 };
 

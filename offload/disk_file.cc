@@ -104,6 +104,7 @@ File& File::operator=(File&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   std::swap(bytes_, other.bytes_);
   std::swap(direct_, other.direct_);
+  std::swap(changed_, other.changed_);
   std::swap(name_, other.name_);
   return *this;
 }
@@ -124,12 +125,28 @@ File File::open_read(const std::string& path, bool direct) {
     throw Error(Kind::kIo, fmt::format("disk: '{}' is not a file; pass the path of a file", path));
   }
   file.bytes_ = status.st_size;
+  file.changed_ = status.st_mtim;
   const int descriptor = file.descriptor_;
   file.direct_ = direct && turn_on_direct(descriptor, [descriptor] {
                    Page page;
                    return pread(descriptor, page.bytes, sizeof page.bytes, 0) >= 0;
                  });
   return file;
+}
+
+void File::check_unchanged() const {
+  struct stat now {};
+  if (fstat(descriptor_, &now) != 0) {
+    throw_errno(errno,
+                fmt::format("disk: cannot ask for the size of '{}' (check the disk)", name_));
+  }
+  if (now.st_size == bytes_ && now.st_mtim.tv_sec == changed_.tv_sec &&
+      now.st_mtim.tv_nsec == changed_.tv_nsec)
+    return;
+  throw Error(Kind::kIo,
+              fmt::format("disk: '{}' was changed while the job reads it; what is written "
+                          "so far is of the file as it was: give a new --output",
+                          name_));
 }
 
 File File::create_spill(const std::string& directory, int64_t bytes) {

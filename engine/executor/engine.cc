@@ -81,6 +81,13 @@ void Engine::advance(Feed& feed, const planner::Sweep& sweep) {
     }
 }
 
+// What was read of a file that was changed meanwhile is in doubt, and is not written.
+void Engine::check_model_files() const {
+  const bool streams = needs_.slices.bytes[static_cast<size_t>(layout::Tier::kDisk)] > 0;
+  if (!streams && stats_.sweeps > 1) return;
+  for (const offload::File& file : performer_.memory().model_files()) file.check_unchanged();
+}
+
 void Engine::time_sweep(const planner::Sweep& sweep) {
   const double took = seconds_since(sampled_);
   sampled_ = std::chrono::steady_clock::now();
@@ -117,6 +124,7 @@ bool Engine::sweep(Feed& feed) {
               sink_->last.last[static_cast<size_t>(planner::Lane::kDeviceCompute)]);
   wait_for(sampled, feed, now);
   time_sweep(now);
+  check_model_files();
   advance(feed, now);
   return true;
 }

@@ -83,6 +83,7 @@ class Engine {
   bool sweep(Feed& feed);
   void wait_for(const planner::Dependencies& needs, Feed& feed, const planner::Sweep& sweep);
   void advance(Feed& feed, const planner::Sweep& sweep);
+  void check_model_files() const;
   void time_sweep(const planner::Sweep& sweep);
 
   const planner::Plan& plan_;

@@ -44,7 +44,8 @@ std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Shapes, extents and the files' sizes and times: cheap, and different for different weights.
+}  // namespace
+
 std::string weights_identity(const layout::Model& model) {
   std::string text = model.spec.family;
   for (const layout::Weight& weight : model.weights)
@@ -57,6 +58,8 @@ std::string weights_identity(const layout::Model& model) {
   }
   return hash_of(text);
 }
+
+namespace {
 
 // A tokenizer_config.json holds the chat template too, which has an identity of its own.
 std::string tokenizer_identity(const Checkpoint& checkpoint) {

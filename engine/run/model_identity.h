@@ -17,6 +17,10 @@ struct ModelIdentity {
   std::string end_tokens;     // the ids, or a hash of many
 };
 
+// Shapes, extents and the files' sizes and times: cheap, and different for different weights.
+// Errors: kIo.
+std::string weights_identity(const layout::Model& model);
+
 // Reads all of the tokenizer's files. Errors: kIo, kBadInput.
 ModelIdentity identify(const Checkpoint& checkpoint, const layout::Model& model,
                        const ChatTemplate& chat, const std::vector<int32_t>& end_tokens);

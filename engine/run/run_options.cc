@@ -180,6 +180,9 @@ RunResult run_plan(const LoadedModel& loaded, const planner::Placement& placemen
   RunResult result;
   {
     Engine engine(loaded.model, placement.plan, engine_options);
+    if (weights_identity(loaded.model) != loaded.identity.weights)
+      throw Error(Kind::kIo, loaded.model.name +
+                                 ": its files were changed while the job was read; run it again");
     result.stats = engine.run(feed);
     result.disk_engine = engine.performer().disk_description();
     result.compute = engine.performer().compute_description();

@@ -97,6 +97,20 @@ TEST(File, OpensForReadingAndMoves) {
   EXPECT_FALSE(buffered.direct());
 }
 
+TEST(File, NoticesThatItWasChanged) {
+  const TempDir directory;
+  const std::string path = directory.file("data");
+  write_file(path, random_bytes(5000, 1));
+  File file = File::open_read(path, true);
+  file.check_unchanged();
+  const File moved(std::move(file));
+  moved.check_unchanged();
+  const auto changed = [&] { return error_text(Kind::kIo, [&] { moved.check_unchanged(); }); };
+  const timespec times[2] = {{0, UTIME_OMIT}, {1000, 7}};
+  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  EXPECT_THAT(changed(), AllOf(HasSubstr(path), HasSubstr("was changed while")));
+}
+
 TEST(File, GoesWithoutDirectWhereTheFileSystemRefuses) {
   const std::string path = "/sys/kernel/mm/transparent_hugepage/enabled";
   if (access(path.c_str(), R_OK) != 0) GTEST_SKIP() << "no " << path;

@@ -88,6 +88,22 @@ class Source(DiskTest):
         for path, mode in flags.items():
             self.assertEqual(mode & os.O_ACCMODE, os.O_RDONLY, path)
 
+    def test_weights_that_are_overwritten_meanwhile_end_the_run(self):
+        model = self.synth(SHAPE)
+        output = self.path("out.jsonl")
+        process = self.start("generate", "--model", model, "--input",
+                             self.job(token_requests(1, 8, 2000)), "--output", output, *SPILLS,
+                             "--disk-rate", "200MB")
+        self.assertTrue(wait_for(lambda: open_flags(process.pid, model)))
+        path, = model_files(model)
+        with open(path, "r+b") as file:
+            file.seek(-64, os.SEEK_END)
+            file.write(bytes(64))
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 5, err)
+        self.assertIn(b"changed while the job", err)
+        self.assertFalse(os.path.exists(output) and os.path.getsize(output))
+
     @needs_model
     def test_opening_reads_no_weights(self):
         model = self.path("model.gguf")
