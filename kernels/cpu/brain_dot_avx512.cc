@@ -90,11 +90,13 @@ void multiply_few(const StoragePanelArgs& args, const RowVector* rows) {
   __m512i w[kV][kWide / 2];
   alignas(64) std::byte copies[kV][kSpanBytes];
   const auto add = [&](int64_t column, int64_t columns) {
+    for (int64_t first = 0; first < columns / 2; first += kStep / 2) {
 #pragma GCC unroll 4
-    for (int64_t p = 0; p < columns / 2; ++p) {
-      __m512i pair[kV];
-      for (int v = 0; v < kV; ++v) pair[v] = w[v][p];
-      add_pairs<kM, kV>(args.x + 2 * column + 4 * p, row_bytes, pair, sums);
+      for (int64_t p = 0; p < kStep / 2; ++p) {
+        __m512i pair[kV];
+        for (int v = 0; v < kV; ++v) pair[v] = w[v][first + p];
+        add_pairs<kM, kV>(args.x + 2 * column + 4 * (first + p), row_bytes, pair, sums);
+      }
     }
   };
   int64_t c = 0;
