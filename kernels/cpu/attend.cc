@@ -297,7 +297,7 @@ void attend_all(const AttendVectorsArgs& args) {
   }
   for (int64_t i = 0; i < args.count; ++i) {
     const Gathered& all = state.all[i];
-    if (args.log_sum_exp != nullptr) *args.log_sum_exp[i] = all.maximum + std::log(all.sum);
+    if (args.log_sum_exp[i] != nullptr) *args.log_sum_exp[i] = all.maximum + std::log(all.sum);
     const float inverse = 1.0F / all.sum;
     for (int64_t e = 0; e < args.head_dim; ++e) {
       args.out[i][e] = state.merged[i * args.head_dim + e] * inverse;

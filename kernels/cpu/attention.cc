@@ -25,9 +25,7 @@ struct Vectors {
     slots[count++] = seen;
   }
   AttendVectorsArgs args(const KvRuns& kv, int64_t head_dim, float scale, float* scratch) const {
-    return {q,        out,   log_sum_exp[0] == nullptr ? nullptr : log_sum_exp,
-            slots,    count, kv,
-            head_dim, scale, scratch};
+    return {q, out, log_sum_exp, slots, count, kv, head_dim, scale, scratch};
   }
 };
 

@@ -12,8 +12,8 @@ namespace transload::kernels::cpu {
 
 inline constexpr int64_t kStep = 8;   // columns that are brought at once
 inline constexpr int64_t kWide = 32;  // a cache line of each row: as long as so many are left
-// Rows so far apart have all their lines in the same few places of the cache, where they push each
-// other out: kSpan columns of each are copied to rows kSpanStride bytes apart.
+// Rows a multiple of kClash bytes apart have all their lines in the same few places of the cache,
+// where they push each other out: kSpan columns of each are copied to rows kSpanStride bytes apart.
 inline constexpr int64_t kClash = 2048;
 inline constexpr int64_t kSpan = 256;
 inline constexpr int kSpanLines = 2 * kSpan / 64;
@@ -64,6 +64,19 @@ struct BrainVectors512 {
     return _mm512_inserti32x4(v, row(12), 3);
   }
 
+  // out[j] = pair j of each 128 bits of a, b, d and e, side by side.
+  [[gnu::always_inline]] static void transpose(__m512i a, __m512i b, __m512i d, __m512i e,
+                                               __m512i* out) {
+    const __m512i ab = _mm512_unpacklo_epi32(a, b);
+    const __m512i de = _mm512_unpacklo_epi32(d, e);
+    const __m512i ab_high = _mm512_unpackhi_epi32(a, b);
+    const __m512i de_high = _mm512_unpackhi_epi32(d, e);
+    out[0] = _mm512_unpacklo_epi64(ab, de);
+    out[1] = _mm512_unpackhi_epi64(ab, de);
+    out[2] = _mm512_unpacklo_epi64(ab_high, de_high);
+    out[3] = _mm512_unpackhi_epi64(ab_high, de_high);
+  }
+
   // out[j] = columns c + 2 j and the next of 16 rows.
   template <quant::Format kFormat, bool kPart>
   [[gnu::always_inline]] static void unpack8(const RowVector& rows, int64_t c, int64_t live,
@@ -73,14 +86,7 @@ struct BrainVectors512 {
     const __m512i b = lanes<kFormat, kPart>(at + rows.stride, rows.stride, c, live);
     const __m512i d = lanes<kFormat, kPart>(at + 2 * rows.stride, rows.stride, c, live);
     const __m512i e = lanes<kFormat, kPart>(at + 3 * rows.stride, rows.stride, c, live);
-    const __m512i ab = _mm512_unpacklo_epi32(a, b);
-    const __m512i de = _mm512_unpacklo_epi32(d, e);
-    const __m512i ab_high = _mm512_unpackhi_epi32(a, b);
-    const __m512i de_high = _mm512_unpackhi_epi32(d, e);
-    out[0] = _mm512_unpacklo_epi64(ab, de);
-    out[1] = _mm512_unpackhi_epi64(ab, de);
-    out[2] = _mm512_unpacklo_epi64(ab_high, de_high);
-    out[3] = _mm512_unpackhi_epi64(ab_high, de_high);
+    transpose(a, b, d, e, out);
   }
 
   // Columns c .. c + 31 of a row.
@@ -121,18 +127,9 @@ struct BrainVectors512 {
 #pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) {
       const std::byte* at = rows.at + 4 * k * rows.stride;
-      const __m512i a = load32<kFormat>(at, c);
-      const __m512i b = load32<kFormat>(at + rows.stride, c);
-      const __m512i d = load32<kFormat>(at + 2 * rows.stride, c);
-      const __m512i e = load32<kFormat>(at + 3 * rows.stride, c);
-      const __m512i ab = _mm512_unpacklo_epi32(a, b);
-      const __m512i de = _mm512_unpacklo_epi32(d, e);
-      const __m512i ab_high = _mm512_unpackhi_epi32(a, b);
-      const __m512i de_high = _mm512_unpackhi_epi32(d, e);
-      four[k][0] = _mm512_unpacklo_epi64(ab, de);
-      four[k][1] = _mm512_unpackhi_epi64(ab, de);
-      four[k][2] = _mm512_unpacklo_epi64(ab_high, de_high);
-      four[k][3] = _mm512_unpackhi_epi64(ab_high, de_high);
+      transpose(load32<kFormat>(at, c), load32<kFormat>(at + rows.stride, c),
+                load32<kFormat>(at + 2 * rows.stride, c), load32<kFormat>(at + 3 * rows.stride, c),
+                four[k]);
     }
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {

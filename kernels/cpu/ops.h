@@ -49,7 +49,7 @@ struct KvRuns {
 // Attention of up to kAttendVectors query vectors over the same kv head; vector i sees slots[i]
 // slots, and at least one of each run that another vector sees.
 //   q, out: [count] pointers to [head_dim], out[i] may be q[i];  scratch [attend_scratch_floats]
-//   log_sum_exp: [count] pointers to where that of a vector's scores goes, or null
+//   log_sum_exp: [count] pointers to where that of a vector's scores goes; one may be null
 struct AttendVectorsArgs {
   const float* const* q = nullptr;
   float* const* out = nullptr;
