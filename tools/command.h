@@ -9,31 +9,25 @@
 
 namespace transload::tools {
 
-// Of counts that cannot be 0 and of which 32 bits hold all. (CLI::PositiveNumber prints the largest
-// double.)
-inline CLI::Validator at_least_one() {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+// Of whole numbers, as they are written: CLI11 would take what is above a type's largest for that.
+template <class T>
+CLI::Validator integer_in(T least, T most) {
   return CLI::Validator(
-      [](std::string& text) -> std::string {
-        int64_t value = 0;
+      [least, most](std::string& text) -> std::string {
+        T value = 0;
         const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
         const bool whole = status == std::errc() && end == text.data() + text.size();
-        if (whole && value >= 1 && value <= kMost) return {};
-        return "'" + text + "' is no integer from 1 to " + std::to_string(kMost);
+        if (whole && value >= least && value <= most) return {};
+        return "'" + text + "' is no integer from " + std::to_string(least) + " to " +
+               std::to_string(most);
       },
       "");
 }
-
-// Of seeds: CLI11 would take what is above 64 bits for the largest, and what is negative too.
+inline CLI::Validator at_least_one() {
+  return integer_in<int64_t>(1, std::numeric_limits<int32_t>::max());
+}
 inline CLI::Validator seed() {
-  return CLI::Validator(
-      [](std::string& text) -> std::string {
-        uint64_t value = 0;
-        const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (status == std::errc() && end == text.data() + text.size()) return {};
-        return "'" + text + "' is no integer from 0 to 18446744073709551615";
-      },
-      "");
+  return integer_in<uint64_t>(0, std::numeric_limits<uint64_t>::max());
 }
 
 void add_generate(CLI::App& app, int& status);
