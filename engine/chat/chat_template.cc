@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/checkpoint/input_file.h"
+#include "engine/checkpoint/nesting.h"
 #include "engine/tokenizer/utf8.h"
 
 namespace transload::engine {
@@ -45,10 +46,10 @@ std::optional<std::string> read_if_there(const Checkpoint& checkpoint, const cha
 Json read_json_if_there(const Checkpoint& checkpoint, const char* name) {
   const std::optional<std::string> text = read_if_there(checkpoint, name);
   if (!text) return Json::object();
-  Json json = Json::parse(*text, nullptr, false);
+  const std::string path = (std::filesystem::path(checkpoint.folder) / name).string();
+  Json json = parse_model_json(*text, path);
   if (json.is_object()) return json;
-  throw Error(Kind::kBadInput, (std::filesystem::path(checkpoint.folder) / name).string() +
-                                   ": is no JSON object; bring the file again");
+  throw Error(Kind::kBadInput, path + ": is no JSON object; bring the file again");
 }
 
 // A token is written as its text, or as an object with its "content"; null leaves it out.
