@@ -70,26 +70,31 @@ json id_of(const json& object, const std::string& key) {
 
 // `name`, "bos_token" or "eos_token", as transformers knows it: the tokenizer's files say its text
 // (or that there is none); config.json says its id where a checkpoint has no tokenizer.
-json token_of(const Checkpoint& checkpoint, const engine::ChatTemplate& chat, const char* name) {
+json token_of(const Checkpoint& checkpoint, const engine::ChatTemplate& chat,
+              const engine::Tokenizer* tokenizer, const char* name) {
   if (checkpoint.kind == Checkpoint::Kind::kGguf)
     return id_of(checkpoint.metadata, fmt::format("tokenizer.ggml.{}_id", name));
   if (chat.variables.empty()) return id_of(checkpoint.config, fmt::format("{}_id", name));
   const auto text = chat.variables.find(name);
   if (text == chat.variables.end() || !text->is_string()) return {};
-  try {
-    const auto tokenizer = engine::load_tokenizer(checkpoint);
-    if (tokenizer == nullptr) return id_of(checkpoint.config, fmt::format("{}_id", name));
-    const auto ids = tokenizer->encode(text->get<std::string>(), /*add_special=*/false);
-    return ids.size() == 1 ? json(ids[0]) : json();
-  } catch (const Error&) {
-    return {};  // of a tokenizer that cannot be read no token is known
-  }
+  if (tokenizer == nullptr) return id_of(checkpoint.config, fmt::format("{}_id", name));
+  const auto ids = tokenizer->encode(text->get<std::string>(), /*add_special=*/false);
+  return ids.size() == 1 ? json(ids[0]) : json();
+}
+
+// Null where it is not needed, or cannot be read.
+std::unique_ptr<engine::Tokenizer> tokenizer_of(const Checkpoint& checkpoint) try {
+  return checkpoint.kind == Checkpoint::Kind::kGguf ? nullptr : engine::load_tokenizer(checkpoint);
+} catch (const Error&) {
+  return nullptr;
 }
 
 void describe_tokens(const Checkpoint& checkpoint, json& out) {
   const engine::ChatTemplate chat = engine::find_chat_template(checkpoint);
   out["end_tokens"] = engine::end_tokens(checkpoint);
-  for (const char* name : {"bos_token", "eos_token"}) out[name] = token_of(checkpoint, chat, name);
+  const auto tokenizer = tokenizer_of(checkpoint);
+  for (const char* name : {"bos_token", "eos_token"})
+    out[name] = token_of(checkpoint, chat, tokenizer.get(), name);
   if (chat.text.empty()) return;
   out["chat_template"] = {{"text", chat.text}, {"variables", chat.variables}};
 }
